@@ -1,0 +1,43 @@
+//! `crablet explain [NAMESPACE/]POD [--root-dir DIR]`.
+
+use std::path::PathBuf;
+
+use crate::Command;
+use crate::draft::is_dns_subdomain;
+use crate::error::{Problem, UsageError};
+use crate::{flags, table};
+
+pub const USAGE: &str = "crablet explain [NAMESPACE/]POD [--root-dir DIR]";
+
+pub fn parse(args: &[String]) -> Result<Command, UsageError> {
+    let said = flags::scan(args, |name| table::by_flag(name).filter(|_| name == "root-dir"))?;
+    if said.help {
+        return Ok(Command::Help(help()));
+    }
+    let usage = format!("{USAGE}; for example `crablet explain default/web-node1`");
+    let [pod] = said.positional.as_slice() else {
+        let message = match said.positional.get(1) {
+            None => "explain needs the name of a pod".to_owned(),
+            Some(extra) => format!("unexpected argument {extra:?}: explain takes one pod"),
+        };
+        return Err(Problem::new(message).hint(usage).into());
+    };
+    let (namespace, pod) = pod.split_once('/').unwrap_or(("default", pod));
+    for name in [namespace, pod] {
+        if !is_dns_subdomain(name) {
+            let message = format!("{name:?} cannot be the name of a pod or namespace");
+            return Err(Problem::new(message).hint(usage).into());
+        }
+    }
+    let default = table::by_flag("root-dir").map_or("", |setting| setting.default);
+    let root_dir = PathBuf::from(said.last("root-dir").unwrap_or(default));
+    Ok(Command::Explain { namespace: namespace.to_owned(), pod: pod.to_owned(), root_dir })
+}
+
+fn help() -> String {
+    format!(
+        "Usage: {USAGE}\n\n\
+         Asks the agent that runs on this machine why a pod is the way it is, and prints its latest decisions.\n\
+         Without a namespace, `default` is meant. The name of a static pod ends in the node's name.\n"
+    )
+}

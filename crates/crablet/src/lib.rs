@@ -1,0 +1,6 @@
+//! The program, as a library so that a simulation can wire the same agent.
+
+pub mod cli;
+pub mod logging;
+pub mod machine;
+pub mod wiring;

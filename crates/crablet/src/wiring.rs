@@ -1,0 +1,290 @@
+//! Joins the parts. The only place that starts long-lived tasks: they all live in [`Agent`] and end with it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use anyhow::Context;
+use async_trait::async_trait;
+use bytes::Bytes;
+use crablet_config::Settings;
+use crablet_cri::Runtime;
+use crablet_cri::client::{CriClient, Timeouts};
+use crablet_host::{Clock, Files, LinuxFiles, SystemClock};
+use crablet_planner::pod::NodeFacts;
+use crablet_planner::pod::config::parse_resolv_conf;
+use crablet_pods::PlanFn;
+use crablet_pods::events::{EventSink, LogEvents};
+use crablet_pods::hands::Hands;
+use crablet_pods::images::Images;
+use crablet_pods::pleg::{Hint, Pleg};
+use crablet_pods::registry::Registry;
+use crablet_pods::settings::{Folders, ImagePulls};
+use crablet_pods::sources::{self, Fetch, HyperFetch, Refusal, SourceSettings, Submitted};
+use crablet_pods::view::View;
+use crablet_pods::worker::Shared;
+use crablet_server::{
+    LocalSocket, ManifestRefusal, Manifests, PodView, Stored, healthz_router, local_router, read_only_router,
+    serve_tcp,
+};
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::machine::Machine;
+
+/// Hints that wait for the registry, which takes them in microseconds.
+const HINTS: usize = 256;
+
+/// The world as the agent meets it. The simulation has its own.
+pub struct Ports {
+    pub runtime: Arc<dyn Runtime>,
+    pub files: Arc<dyn Files>,
+    pub fetch: Arc<dyn Fetch>,
+    pub clock: Arc<dyn Clock>,
+    pub events: Arc<dyn EventSink>,
+    pub machine: Machine,
+    pub seed: u64,
+    pub plan: PlanFn,
+}
+
+impl Ports {
+    pub fn real(settings: &Settings) -> anyhow::Result<Self> {
+        let endpoint = &settings.container_runtime_endpoint;
+        let timeouts = Timeouts { request: settings.runtime_request_timeout };
+        let runtime =
+            CriClient::new(endpoint, timeouts).with_context(|| format!("container runtime {endpoint}"))?;
+        Ok(Self {
+            runtime: Arc::new(runtime),
+            files: Arc::new(LinuxFiles),
+            fetch: Arc::new(HyperFetch::default()),
+            clock: Arc::new(SystemClock),
+            events: Arc::new(LogEvents),
+            machine: Machine::read(settings.resolv_conf.as_deref()),
+            seed: fastrand::u64(..),
+            plan: crablet_planner::pod::plan,
+        })
+    }
+}
+
+/// The running agent. Dropping it ends all its tasks; containers are not touched.
+pub struct Agent {
+    tasks: JoinSet<()>,
+    view: Arc<View>,
+    submitted: Submitted,
+    hints: mpsc::WeakSender<Hint>,
+}
+
+/// Where the agent listens.
+#[derive(Clone, Debug, Default)]
+pub struct Addresses {
+    pub healthz: Option<SocketAddr>,
+    pub read_only: Option<SocketAddr>,
+}
+
+impl Agent {
+    pub fn start(settings: &Settings, ports: Ports) -> Self {
+        let mut tasks = JoinSet::new();
+        let view = Arc::new(View::default());
+        let (updates, submitted, configured) = sources::start(
+            source_settings(settings),
+            ports.files.clone(),
+            ports.clock.clone(),
+            ports.events.clone(),
+            ports.fetch,
+            &mut tasks,
+        );
+        let (node, node_facts) = watch::channel(Arc::new(node_facts(settings, &ports.machine)));
+        let (hint, hints) = mpsc::channel(HINTS);
+        let relist_now = Arc::new(Notify::new());
+        let shared = Arc::new(Shared {
+            hands: Hands {
+                images: Arc::new(Images::new(
+                    ports.runtime.clone(),
+                    ports.events.clone(),
+                    &image_pulls(settings),
+                )),
+                runtime: ports.runtime.clone(),
+                files: ports.files,
+                events: ports.events,
+                folders: folders(settings),
+            },
+            clock: ports.clock,
+            view: view.clone(),
+            node: node_facts,
+            plan: ports.plan,
+        });
+        let told = (hint.clone(), hints);
+        let registry = Registry::new(shared, updates, told, relist_now.clone(), configured, ports.seed);
+        let weak = hint.downgrade();
+        let pleg = Pleg {
+            runtime: ports.runtime,
+            endpoint: settings.container_runtime_endpoint.clone(),
+            hints: hint,
+            relist_now,
+            node,
+            view: view.clone(),
+        };
+        tasks.spawn(registry.run());
+        tasks.spawn(pleg.run());
+        Self { tasks, view, submitted, hints: weak }
+    }
+
+    /// What the outside may see.
+    pub fn view(&self) -> &Arc<View> {
+        &self.view
+    }
+
+    /// Manifests handed in by a program on this node.
+    pub fn submitted(&self) -> &Submitted {
+        &self.submitted
+    }
+
+    /// Opens the ports and the local socket.
+    pub async fn serve(&mut self, settings: &Settings) -> anyhow::Result<Addresses> {
+        let view: Arc<dyn PodView> =
+            Arc::new(ServedView { view: self.view.clone(), hints: self.hints.clone() });
+        let mut addresses = Addresses::default();
+        if let Some(port) = settings.healthz_port {
+            let router = healthz_router(view.clone());
+            addresses.healthz = Some(self.listen(settings.healthz_bind_address, port, router).await?);
+        }
+        if let Some(port) = settings.read_only_port {
+            let router = read_only_router(view.clone());
+            addresses.read_only = Some(self.listen(settings.address, port, router).await?);
+        }
+        let path = settings.local_socket();
+        let socket =
+            LocalSocket::bind(&path).await.with_context(|| format!("local socket {}", path.display()))?;
+        let router = local_router(view, Arc::new(ServedManifests(self.submitted.clone())));
+        self.tasks.spawn(socket.serve(router, std::future::pending()));
+        Ok(addresses)
+    }
+
+    async fn listen(
+        &mut self,
+        address: IpAddr,
+        port: u16,
+        router: axum::Router,
+    ) -> anyhow::Result<SocketAddr> {
+        let listener = TcpListener::bind((address, port))
+            .await
+            .with_context(|| format!("cannot listen on {address}:{port}"))?;
+        let bound = listener.local_addr()?;
+        self.tasks.spawn(serve_tcp(listener, router, std::future::pending()));
+        Ok(bound)
+    }
+
+    /// Returns when a task that should live as long as the agent has ended: that is a bug, and a restart mends it
+    /// without harm to any pod.
+    pub async fn ended(&mut self) -> anyhow::Error {
+        match self.tasks.join_next().await {
+            Some(Err(error)) => anyhow::anyhow!("a part of the agent broke: {error}"),
+            Some(Ok(())) | None => anyhow::anyhow!("a part of the agent ended by itself"),
+        }
+    }
+}
+
+fn folders(settings: &Settings) -> Folders {
+    Folders {
+        root: settings.root_dir.clone(),
+        pod_logs: settings.pod_logs_dir.clone(),
+        container_logs: settings.container_logs_dir.clone(),
+    }
+}
+
+fn image_pulls(settings: &Settings) -> ImagePulls {
+    let pulls = settings.image_pulls;
+    ImagePulls { parallel: pulls.parallel, qps: pulls.qps, burst: pulls.burst }
+}
+
+fn source_settings(settings: &Settings) -> SourceSettings {
+    SourceSettings {
+        node_name: settings.node_name.clone(),
+        folder: settings.static_pod_path.clone(),
+        folder_check: settings.file_check_frequency,
+        url: settings.static_pod_url.clone(),
+        url_headers: settings.static_pod_url_headers.to_vec(),
+        url_check: settings.http_check_frequency,
+        submitted_folder: settings.root_dir.join("manifests"),
+    }
+}
+
+fn node_facts(settings: &Settings, machine: &Machine) -> NodeFacts {
+    let seconds = settings.max_container_restart_period.as_secs();
+    NodeFacts {
+        name: settings.node_name.clone(),
+        host_ips: Vec::new(),
+        memory_capacity: machine.memory_bytes,
+        milli_cpu_capacity: machine.milli_cpus,
+        runtime_name: "containerd".to_owned(),
+        network_ready: false,
+        network_message: "container runtime status check may not have completed yet".to_owned(),
+        root_dir: settings.root_dir.to_string_lossy().into_owned(),
+        pod_logs_dir: settings.pod_logs_dir.to_string_lossy().into_owned(),
+        cluster_dns: settings.cluster_dns.iter().map(ToString::to_string).collect(),
+        cluster_domain: settings.cluster_domain.clone(),
+        resolv_conf: parse_resolv_conf(&machine.resolv_conf),
+        cpu_cfs_quota: settings.cpu_cfs_quota,
+        seccomp_default: settings.seccomp_default,
+        extra_masked_paths: machine.masked_paths.clone(),
+        max_crash_loop_seconds: i64::try_from(seconds).unwrap_or(i64::MAX),
+    }
+}
+
+struct ServedView {
+    view: Arc<View>,
+    hints: mpsc::WeakSender<Hint>,
+}
+
+impl PodView for ServedView {
+    fn pods_json(&self) -> Vec<Bytes> {
+        self.view.pods().into_iter().map(Bytes::from).collect()
+    }
+
+    fn summary_json(&self) -> Bytes {
+        serde_json::to_vec(&self.view.summary()).unwrap_or_default().into()
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.view.changes()
+    }
+
+    fn explain_json(&self, namespace: &str, name: &str) -> Option<Bytes> {
+        let journal = self.view.journal(namespace, name)?;
+        Some(serde_json::to_vec(&journal).unwrap_or_default().into())
+    }
+
+    /// The registry takes hints in microseconds; when they pile up, it is stuck.
+    fn health(&self) -> Result<(), String> {
+        match self.hints.upgrade() {
+            Some(hints) if hints.capacity() > 0 => Ok(()),
+            Some(_) => Err("the pod registry does not keep up".to_owned()),
+            None => Err("the pod registry has ended".to_owned()),
+        }
+    }
+}
+
+struct ServedManifests(Submitted);
+
+#[async_trait]
+impl Manifests for ServedManifests {
+    async fn put(&self, name: &str, body: &[u8]) -> Result<Stored, ManifestRefusal> {
+        match self.0.put(name, body.to_vec()).await {
+            Ok(stored) => Ok(Stored { created: stored.created, warnings: stored.warnings }),
+            Err(Refusal::Invalid(text)) => Err(ManifestRefusal::Invalid(text)),
+            Err(Refusal::Storage(text)) => Err(ManifestRefusal::Storage(text)),
+        }
+    }
+
+    async fn get(&self, name: &str) -> Option<Vec<u8>> {
+        self.0.get(name).await.ok().flatten()
+    }
+
+    async fn list(&self) -> Vec<String> {
+        self.0.list().await.unwrap_or_default().into_iter().map(|listed| listed.name).collect()
+    }
+
+    async fn delete(&self, name: &str) -> Result<bool, String> {
+        self.0.delete(name).await.map_err(|refusal| refusal.to_string())
+    }
+}

@@ -1,0 +1,268 @@
+//! The gRPC client: CRI v1 over a unix socket.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `connection` | the socket, deadlines, and what a failed call means |
+//! | `requests` | from `crablet_model::runtime` to the wire |
+//! | `replies` | from the wire to `crablet_model::runtime`; whatever a runtime sends, nothing panics |
+//! | `events` | the event stream |
+//! | `homes` | which sandbox a container lives in, which CRI tells only in listings |
+//!
+//! The connection is made by the first call and made again by the call after it broke. Between calls there is no
+//! keep-alive and no timer: an idle client costs nothing.
+
+mod connection;
+mod events;
+mod homes;
+mod replies;
+mod requests;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use crablet_model::PodUid;
+use crablet_model::runtime::{
+    Container, ContainerConfig, ContainerListing, Image, RuntimeStatus, RuntimeVersion, Sandbox,
+    SandboxConfig,
+};
+use crablet_protos::cri as wire;
+
+use crate::port::{CriError, ErrorKind, EventStream, Result, Runtime};
+use connection::Connection;
+use homes::Homes;
+
+/// What upstream's kubelet sends in its version call, and the only answer that it accepts.
+const VERSION_OF_VERSION_CALL: &str = "0.1.0";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// For each call, with upstream's exceptions: a sandbox may take twice as long to start, stopping a container adds
+    /// its grace, and a pull takes as long as it takes.
+    pub request: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self { request: Duration::from_secs(120) }
+    }
+}
+
+pub struct CriClient {
+    connection: Connection,
+    timeouts: Timeouts,
+    homes: Homes,
+}
+
+impl CriClient {
+    /// Takes `unix:///path` or `/path`. Does not connect yet, but must be called inside a tokio runtime.
+    pub fn new(endpoint: &str, timeouts: Timeouts) -> Result<Self> {
+        Ok(Self { connection: Connection::new(endpoint)?, timeouts, homes: Homes::default() })
+    }
+
+    fn usual(&self) -> Option<Duration> {
+        Some(self.timeouts.request)
+    }
+
+    async fn list(&self, filter: wire::ContainerFilter) -> Result<Vec<wire::Container>> {
+        let request = wire::ListContainersRequest { filter: Some(filter) };
+        let reply = self
+            .connection
+            .call(self.usual(), request, |mut to, q| async move { to.runtime.list_containers(q).await })
+            .await?;
+        Ok(reply.containers)
+    }
+
+    /// A container's status does not say which sandbox it is in. Usually a listing told just before; else ask for one.
+    async fn home_of(&self, id: &str) -> Result<String> {
+        if let Some(sandbox) = self.homes.get(id) {
+            return Ok(sandbox);
+        }
+        let found = self.list(wire::ContainerFilter { id: id.to_owned(), ..Default::default() }).await?;
+        match found.into_iter().find(|container| container.id == id) {
+            Some(container) => {
+                self.homes.remember(id, &container.pod_sandbox_id);
+                Ok(container.pod_sandbox_id)
+            }
+            None => Err(CriError::new(ErrorKind::NotFound, format!("container {id:?}: not found"))),
+        }
+    }
+}
+
+#[async_trait]
+impl Runtime for CriClient {
+    async fn version(&self) -> Result<RuntimeVersion> {
+        let request = wire::VersionRequest { version: VERSION_OF_VERSION_CALL.to_owned() };
+        let reply = self
+            .connection
+            .call(self.usual(), request, |mut to, q| async move { to.runtime.version(q).await })
+            .await?;
+        if reply.version != VERSION_OF_VERSION_CALL {
+            return Err(CriError::new(ErrorKind::Refused, "runtime api version is not supported"));
+        }
+        Ok(replies::version(reply))
+    }
+
+    async fn status(&self) -> Result<RuntimeStatus> {
+        let request = wire::StatusRequest { verbose: false };
+        let reply = self
+            .connection
+            .call(self.usual(), request, |mut to, q| async move { to.runtime.status(q).await })
+            .await?;
+        Ok(replies::status(reply))
+    }
+
+    async fn events(&self) -> Result<EventStream> {
+        events::subscribe(&self.connection, self.version()).await
+    }
+
+    async fn list_sandboxes(&self, uid: Option<&PodUid>) -> Result<Vec<Sandbox>> {
+        let filter =
+            wire::PodSandboxFilter { label_selector: requests::uid_selector(uid), ..Default::default() };
+        let request = wire::ListPodSandboxRequest { filter: Some(filter) };
+        let reply = self
+            .connection
+            .call(self.usual(), request, |mut to, q| async move { to.runtime.list_pod_sandbox(q).await })
+            .await?;
+        Ok(reply.items.into_iter().map(replies::listed_sandbox).collect())
+    }
+
+    async fn list_containers(&self, uid: Option<&PodUid>) -> Result<Vec<ContainerListing>> {
+        let filter =
+            wire::ContainerFilter { label_selector: requests::uid_selector(uid), ..Default::default() };
+        let containers = self.list(filter).await?;
+        let homes = containers.iter().map(|c| (c.id.as_str(), c.pod_sandbox_id.as_str()));
+        if uid.is_none() {
+            self.homes.replace(homes)
+        } else {
+            self.homes.remember_all(homes)
+        }
+        Ok(containers.into_iter().map(replies::listed_container).collect())
+    }
+
+    async fn sandbox_status(&self, id: &str) -> Result<Sandbox> {
+        let request = wire::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: false };
+        let reply = self
+            .connection
+            .call(self.usual(), request, |mut to, q| async move { to.runtime.pod_sandbox_status(q).await })
+            .await?;
+        reply.status.map(replies::sandbox).ok_or_else(|| not_set(format!("status of sandbox {id:?}")))
+    }
+
+    async fn container_status(&self, id: &str) -> Result<Container> {
+        let request = wire::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
+        let reply = self
+            .connection
+            .call(self.usual(), request, |mut to, q| async move { to.runtime.container_status(q).await })
+            .await?;
+        let status = reply.status.ok_or_else(|| not_set(format!("status of container {id:?}")))?;
+        Ok(replies::container(status, self.home_of(id).await?))
+    }
+
+    async fn run_sandbox(&self, config: &SandboxConfig) -> Result<String> {
+        let request = wire::RunPodSandboxRequest {
+            config: Some(requests::sandbox(config)),
+            runtime_handler: String::new(),
+        };
+        let deadline = self.timeouts.request.saturating_mul(2);
+        let reply = self
+            .connection
+            .call(Some(deadline), request, |mut to, q| async move { to.runtime.run_pod_sandbox(q).await })
+            .await?;
+        set(reply.pod_sandbox_id, || format!("PodSandboxId of sandbox {:?}", config.name))
+    }
+
+    async fn stop_sandbox(&self, id: &str) -> Result<()> {
+        let request = wire::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        self.connection
+            .call(self.usual(), request, |mut to, q| async move { to.runtime.stop_pod_sandbox(q).await })
+            .await
+            .map(drop)
+    }
+
+    async fn remove_sandbox(&self, id: &str) -> Result<()> {
+        let request = wire::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        self.connection
+            .call(self.usual(), request, |mut to, q| async move { to.runtime.remove_pod_sandbox(q).await })
+            .await
+            .map(drop)
+    }
+
+    async fn create_container(
+        &self,
+        sandbox_id: &str,
+        config: &ContainerConfig,
+        sandbox: &SandboxConfig,
+    ) -> Result<String> {
+        let request = wire::CreateContainerRequest {
+            pod_sandbox_id: sandbox_id.to_owned(),
+            config: Some(requests::container(config)),
+            sandbox_config: Some(requests::sandbox(sandbox)),
+        };
+        let reply = self
+            .connection
+            .call(self.usual(), request, |mut to, q| async move { to.runtime.create_container(q).await })
+            .await?;
+        let id = set(reply.container_id, || format!("ContainerId of container {:?}", config.name))?;
+        self.homes.remember(&id, sandbox_id);
+        Ok(id)
+    }
+
+    async fn start_container(&self, id: &str) -> Result<()> {
+        let request = wire::StartContainerRequest { container_id: id.to_owned() };
+        self.connection
+            .call(self.usual(), request, |mut to, q| async move { to.runtime.start_container(q).await })
+            .await
+            .map(drop)
+    }
+
+    async fn stop_container(&self, id: &str, grace: Duration) -> Result<()> {
+        let timeout = i64::try_from(grace.as_secs()).unwrap_or(i64::MAX);
+        let request = wire::StopContainerRequest { container_id: id.to_owned(), timeout };
+        let deadline = self.timeouts.request.saturating_add(grace);
+        self.connection
+            .call(Some(deadline), request, |mut to, q| async move { to.runtime.stop_container(q).await })
+            .await
+            .map(drop)
+    }
+
+    async fn remove_container(&self, id: &str) -> Result<()> {
+        let request = wire::RemoveContainerRequest { container_id: id.to_owned() };
+        self.connection
+            .call(self.usual(), request, |mut to, q| async move { to.runtime.remove_container(q).await })
+            .await?;
+        self.homes.forget(id);
+        Ok(())
+    }
+
+    async fn image_status(&self, image: &str) -> Result<Option<Image>> {
+        let spec = wire::ImageSpec { image: image.to_owned(), ..Default::default() };
+        let request = wire::ImageStatusRequest { image: Some(spec), verbose: false };
+        let reply = self
+            .connection
+            .call(self.usual(), request, |mut to, q| async move { to.images.image_status(q).await })
+            .await?;
+        match reply.image {
+            None => Ok(None),
+            Some(found) if found.id.is_empty() => Err(not_set(format!("id of image {image:?}"))),
+            Some(found) => Ok(Some(replies::image(found))),
+        }
+    }
+
+    async fn pull_image(&self, image: &str, sandbox: Option<&SandboxConfig>) -> Result<String> {
+        let request = requests::pull(image, sandbox);
+        let reply = self
+            .connection
+            .call(None, request, |mut to, q| async move { to.images.pull_image(q).await })
+            .await?;
+        set(reply.image_ref, || format!("imageRef of image {image:?}"))
+    }
+}
+
+/// A runtime that answers without the one thing that was asked for has refused, whatever it says.
+fn set(value: String, what: impl FnOnce() -> String) -> Result<String> {
+    if value.is_empty() { Err(not_set(what())) } else { Ok(value) }
+}
+
+fn not_set(what: String) -> CriError {
+    CriError::new(ErrorKind::Refused, format!("{what} is not set"))
+}

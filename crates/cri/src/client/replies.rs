@@ -1,0 +1,183 @@
+//! From the wire to `crablet_model::runtime`.
+//!
+//! A runtime may send anything: numbers that no enum has, times before 1970, no metadata. What is missing becomes empty,
+//! what is unknown becomes the harmless variant, as upstream does it.
+
+use std::net::IpAddr;
+
+use crablet_model::PodUid;
+use crablet_model::names::{annotation, label};
+use crablet_model::runtime::{
+    Container, ContainerListing, ContainerState, ContainerUser, Exit, Image, ListedState, Map, RuntimeStatus,
+    RuntimeVersion, Sandbox, SandboxState,
+};
+use crablet_protos::cri as wire;
+use jiff::Timestamp;
+
+const RUNTIME_READY: &str = "RuntimeReady";
+const NETWORK_READY: &str = "NetworkReady";
+
+pub fn version(reply: wire::VersionResponse) -> RuntimeVersion {
+    RuntimeVersion {
+        runtime_name: reply.runtime_name,
+        runtime_version: reply.runtime_version,
+        api_version: reply.runtime_api_version,
+    }
+}
+
+pub fn status(reply: wire::StatusResponse) -> RuntimeStatus {
+    let conditions = reply.status.unwrap_or_default().conditions;
+    let [(ready, why_not), (network_ready, why_no_network)] =
+        [RUNTIME_READY, NETWORK_READY].map(|name| judge(&conditions, name));
+    let message = [why_not, why_no_network].into_iter().flatten().collect::<Vec<_>>().join(", ");
+    RuntimeStatus { ready, network_ready, message }
+}
+
+/// Worded as upstream prints a condition: node conditions and events show it.
+fn judge(conditions: &[wire::RuntimeCondition], name: &str) -> (bool, Option<String>) {
+    match conditions.iter().find(|condition| condition.r#type == name) {
+        Some(condition) if condition.status => (true, None),
+        Some(condition) => {
+            (false, Some(format!("{name}=false reason:{} message:{}", condition.reason, condition.message)))
+        }
+        None => (false, Some(format!("{name} is not reported"))),
+    }
+}
+
+pub fn listed_sandbox(sandbox: wire::PodSandbox) -> Sandbox {
+    let uid = PodUid::new(pod_uid(sandbox.metadata.as_ref(), &sandbox.labels));
+    let metadata = sandbox.metadata.unwrap_or_default();
+    Sandbox {
+        id: sandbox.id,
+        uid,
+        name: metadata.name,
+        namespace: metadata.namespace,
+        attempt: metadata.attempt,
+        state: sandbox_state(sandbox.state),
+        created_at: time(sandbox.created_at),
+        ips: Vec::new(),
+        host_network: false,
+    }
+}
+
+pub fn sandbox(status: wire::PodSandboxStatus) -> Sandbox {
+    let uid = PodUid::new(pod_uid(status.metadata.as_ref(), &status.labels));
+    let metadata = status.metadata.unwrap_or_default();
+    let options = status.linux.and_then(|linux| linux.namespaces).and_then(|namespaces| namespaces.options);
+    Sandbox {
+        id: status.id,
+        uid,
+        name: metadata.name,
+        namespace: metadata.namespace,
+        attempt: metadata.attempt,
+        state: sandbox_state(status.state),
+        created_at: time(status.created_at),
+        ips: status.network.and_then(|network| addresses(&network)).unwrap_or_default(),
+        host_network: options.is_some_and(|options| options.network == wire::NamespaceMode::Node as i32),
+    }
+}
+
+/// One address that cannot be read makes all of them untrustworthy, as upstream has it.
+fn addresses(network: &wire::PodSandboxNetworkStatus) -> Option<Vec<IpAddr>> {
+    let primary = Some(&network.ip).filter(|ip| !ip.is_empty());
+    let additional = network.additional_ips.iter().map(|additional| &additional.ip);
+    primary.into_iter().chain(additional).map(|ip| ip.parse().ok()).collect()
+}
+
+pub fn listed_container(container: wire::Container) -> ContainerListing {
+    let from_label = |name| text(&container.labels, name).to_owned();
+    ContainerListing {
+        uid: PodUid::new(text(&container.labels, label::POD_UID)),
+        pod_name: from_label(label::POD_NAME),
+        pod_namespace: from_label(label::POD_NAMESPACE),
+        name: from_label(label::CONTAINER_NAME),
+        state: match wire::ContainerState::try_from(container.state) {
+            Ok(wire::ContainerState::ContainerCreated) => ListedState::Created,
+            Ok(wire::ContainerState::ContainerRunning) => ListedState::Running,
+            Ok(wire::ContainerState::ContainerExited) => ListedState::Exited,
+            Ok(wire::ContainerState::ContainerUnknown) | Err(_) => ListedState::Unknown,
+        },
+        created_at: time(container.created_at),
+        id: container.id,
+        sandbox_id: container.pod_sandbox_id,
+    }
+}
+
+pub fn container(status: wire::ContainerStatus, sandbox_id: String) -> Container {
+    let hash = text(&status.annotations, annotation::CONTAINER_HASH).to_owned();
+    let restarts = text(&status.annotations, annotation::CONTAINER_RESTART_COUNT);
+    Container {
+        sandbox_id,
+        uid: PodUid::new(text(&status.labels, label::POD_UID)),
+        name: text(&status.labels, label::CONTAINER_NAME).to_owned(),
+        restart_count: restarts.parse().unwrap_or(0),
+        hash,
+        created_at: time(status.created_at),
+        termination_file: termination_file(&status),
+        state: container_state(&status),
+        image: status.image.unwrap_or_default().image,
+        image_ref: if status.image_ref.is_empty() { status.image_id } else { status.image_ref },
+        id: status.id,
+        annotations: status.annotations,
+        log_path: status.log_path,
+        user: status.user.and_then(|user| user.linux).map(user),
+    }
+}
+
+fn container_state(status: &wire::ContainerStatus) -> ContainerState {
+    match wire::ContainerState::try_from(status.state) {
+        Ok(wire::ContainerState::ContainerCreated) => ContainerState::Created,
+        Ok(wire::ContainerState::ContainerRunning) => {
+            ContainerState::Running { started_at: time(status.started_at) }
+        }
+        Ok(wire::ContainerState::ContainerExited) => ContainerState::Exited(Exit {
+            code: status.exit_code,
+            reason: status.reason.clone(),
+            message: status.message.clone(),
+            // Zero: it never started.
+            started_at: Some(status.started_at).filter(|nanoseconds| *nanoseconds != 0).map(time),
+            finished_at: time(status.finished_at),
+        }),
+        Ok(wire::ContainerState::ContainerUnknown) | Err(_) => ContainerState::Unknown,
+    }
+}
+
+fn termination_file(status: &wire::ContainerStatus) -> Option<String> {
+    let path = status.annotations.get(annotation::CONTAINER_TERMINATION_MESSAGE_PATH)?;
+    let mount = status.mounts.iter().find(|mount| !path.is_empty() && mount.container_path == *path)?;
+    Some(mount.host_path.clone()).filter(|host_path| !host_path.is_empty())
+}
+
+fn user(user: wire::LinuxContainerUser) -> ContainerUser {
+    ContainerUser { uid: user.uid, gid: user.gid, supplemental_groups: user.supplemental_groups }
+}
+
+pub fn image(image: wire::Image) -> Image {
+    Image { id: image.id, size: image.size, uid: image.uid.map(|uid| uid.value), username: image.username }
+}
+
+/// Metadata is the authority; the label helps with a runtime that lost it.
+pub fn pod_uid<'a>(metadata: Option<&'a wire::PodSandboxMetadata>, labels: &'a Map) -> &'a str {
+    match metadata {
+        Some(metadata) if !metadata.uid.is_empty() => &metadata.uid,
+        _ => text(labels, label::POD_UID),
+    }
+}
+
+fn sandbox_state(number: i32) -> SandboxState {
+    match wire::PodSandboxState::try_from(number) {
+        Ok(wire::PodSandboxState::SandboxReady) => SandboxState::Ready,
+        Ok(wire::PodSandboxState::SandboxNotready) | Err(_) => SandboxState::NotReady,
+    }
+}
+
+fn text<'a>(map: &'a Map, key: &str) -> &'a str {
+    map.get(key).map(String::as_str).unwrap_or_default()
+}
+
+fn time(nanoseconds: i64) -> Timestamp {
+    Timestamp::from_nanosecond(nanoseconds.into()).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+use super::*;
+
+fn map(pairs: &[(&str, &str)]) -> Map {
+    pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+}
+
+fn some_sandbox() -> SandboxConfig {
+    SandboxConfig {
+        name: "web".into(),
+        namespace: "default".into(),
+        uid: PodUid::new("u-1"),
+        attempt: 3,
+        hostname: "web".into(),
+        log_directory: "/var/log/pods/default_web_u-1".into(),
+        dns: DnsConfig {
+            servers: vec!["10.0.0.10".into()],
+            searches: vec!["svc.local".into()],
+            options: vec!["ndots:5".into()],
+        },
+        port_mappings: vec![PortMapping {
+            protocol: Protocol::Udp,
+            container_port: 53,
+            host_port: 5353,
+            host_ip: "127.0.0.1".into(),
+        }],
+        labels: map(&[("app", "web")]),
+        annotations: map(&[("note", "hi")]),
+        cgroup_parent: "/kubepods/podu-1".into(),
+        sysctls: map(&[("net.core.somaxconn", "128")]),
+        namespaces: NamespaceOptions {
+            network: NamespaceMode::Node,
+            pid: NamespaceMode::Container,
+            ipc: NamespaceMode::Pod,
+        },
+        privileged: true,
+        run_as_user: Some(0),
+        run_as_group: None,
+        supplemental_groups: vec![7, 8],
+        seccomp: SeccompProfile::RuntimeDefault,
+        resources: LinuxResources { cpu_shares: 1024, memory_limit: 64 << 20, ..Default::default() },
+    }
+}
+
+fn some_container() -> ContainerConfig {
+    ContainerConfig {
+        name: "main".into(),
+        attempt: 2,
+        image_ref: "sha256:abc".into(),
+        user_specified_image: "web:1".into(),
+        command: vec!["/bin/web".into()],
+        args: vec!["--port=80".into()],
+        working_dir: "/srv".into(),
+        env: vec![("B".into(), "2".into()), ("A".into(), "ü".into())],
+        mounts: vec![Mount {
+            container_path: "/data".into(),
+            host_path: "/host/data".into(),
+            readonly: true,
+            selinux_relabel: true,
+        }],
+        labels: map(&[("io.kubernetes.container.name", "main")]),
+        annotations: map(&[("io.kubernetes.container.restartCount", "2")]),
+        log_path: "main/2.log".into(),
+        stdin: true,
+        stdin_once: true,
+        tty: true,
+        resources: LinuxResources {
+            cpu_quota: 5000,
+            cpu_period: 100_000,
+            oom_score_adj: 999,
+            ..Default::default()
+        },
+        security: ContainerSecurity {
+            privileged: false,
+            add_capabilities: vec!["NET_ADMIN".into()],
+            drop_capabilities: vec!["ALL".into()],
+            run_as_user: Some(1000),
+            run_as_username: "web".into(),
+            run_as_group: Some(0),
+            readonly_rootfs: true,
+            supplemental_groups: vec![5],
+            no_new_privs: true,
+            masked_paths: vec!["/proc/kcore".into()],
+            readonly_paths: vec!["/proc/sys".into()],
+            seccomp: SeccompProfile::Unconfined,
+            ..Default::default()
+        },
+    }
+}
+
+#[test]
+fn a_pod_is_selected_by_its_label() {
+    assert_eq!(uid_selector(None), Map::new());
+    assert_eq!(uid_selector(Some(&PodUid::new("u"))), map(&[("io.kubernetes.pod.uid", "u")]));
+}
+
+#[test]
+fn every_part_of_a_sandbox_config_is_sent() {
+    let sent = sandbox(&some_sandbox());
+    let metadata = sent.metadata.unwrap();
+    assert_eq!(
+        (&*metadata.name, &*metadata.uid, &*metadata.namespace, metadata.attempt),
+        ("web", "u-1", "default", 3)
+    );
+    assert_eq!((&*sent.hostname, &*sent.log_directory), ("web", "/var/log/pods/default_web_u-1"));
+    let dns = sent.dns_config.unwrap();
+    assert_eq!(
+        [&*dns.servers[0], &*dns.searches[0], &*dns.options[0]],
+        ["10.0.0.10", "svc.local", "ndots:5"]
+    );
+    let port = &sent.port_mappings[0];
+    assert_eq!((port.protocol(), port.container_port, port.host_port), (wire::Protocol::Udp, 53, 5353));
+    assert_eq!(port.host_ip, "127.0.0.1");
+    assert_eq!((sent.labels, sent.annotations), (map(&[("app", "web")]), map(&[("note", "hi")])));
+}
+
+#[test]
+fn the_linux_part_of_a_sandbox_config_too() {
+    let linux = sandbox(&some_sandbox()).linux.unwrap();
+    assert_eq!(linux.cgroup_parent, "/kubepods/podu-1");
+    assert_eq!(linux.sysctls, map(&[("net.core.somaxconn", "128")]));
+    assert_eq!(linux.overhead, Some(Default::default()));
+    let resources = linux.resources.unwrap();
+    assert_eq!((resources.cpu_shares, resources.memory_limit_in_bytes), (1024, 64 << 20));
+
+    let security = linux.security_context.unwrap();
+    let namespaces = security.namespace_options.clone().unwrap();
+    assert_eq!((namespaces.network, namespaces.pid, namespaces.ipc), (2, 1, 0));
+    assert_eq!(namespaces.userns_options, None);
+    assert!(security.privileged);
+    // User 0 is a wish, no user is none.
+    assert_eq!((security.run_as_user, security.run_as_group), (Some(int64(0)), None));
+    assert_eq!(security.supplemental_groups, [7, 8]);
+    assert_eq!(security.supplemental_groups_policy(), wire::SupplementalGroupsPolicy::Merge);
+    assert_eq!(security.seccomp, Some(seccomp(SeccompProfile::RuntimeDefault)));
+}
+
+#[test]
+fn every_part_of_a_container_config_is_sent() {
+    let sent = container(&some_container());
+    assert_eq!(sent.metadata, Some(wire::ContainerMetadata { name: "main".into(), attempt: 2 }));
+    let image = sent.image.unwrap();
+    assert_eq!([&*image.image, &*image.user_specified_image], ["sha256:abc", "web:1"]);
+    assert_eq!([&*sent.command[0], &*sent.args[0], &*sent.working_dir], ["/bin/web", "--port=80", "/srv"]);
+    let env: Vec<_> = sent.envs.iter().map(|e| (&*e.key, &*e.value)).collect();
+    assert_eq!(env, [("B", &b"2"[..]), ("A", "ü".as_bytes())]);
+    let mount = &sent.mounts[0];
+    assert_eq!([&*mount.container_path, &*mount.host_path], ["/data", "/host/data"]);
+    assert!(mount.readonly && mount.selinux_relabel);
+    assert_eq!(sent.log_path, "main/2.log");
+    assert!(sent.stdin && sent.stdin_once && sent.tty);
+    assert_eq!((sent.labels.len(), sent.annotations.len()), (1, 1));
+}
+
+#[test]
+fn the_linux_part_of_a_container_config_too() {
+    let linux = container(&some_container()).linux.unwrap();
+    let resources = linux.resources.unwrap();
+    assert_eq!((resources.cpu_quota, resources.cpu_period, resources.oom_score_adj), (5000, 100_000, 999));
+
+    let security = linux.security_context.unwrap();
+    let capabilities = security.capabilities.unwrap();
+    assert_eq!([&capabilities.add_capabilities[0], &capabilities.drop_capabilities[0]], ["NET_ADMIN", "ALL"]);
+    assert_eq!((security.run_as_user, security.run_as_group), (Some(int64(1000)), Some(int64(0))));
+    assert_eq!(security.run_as_username, "web");
+    assert!(security.readonly_rootfs && security.no_new_privs && !security.privileged);
+    assert_eq!(security.supplemental_groups, [5]);
+    assert_eq!([&security.masked_paths[0], &security.readonly_paths[0]], ["/proc/kcore", "/proc/sys"]);
+    assert_eq!(security.seccomp, Some(seccomp(SeccompProfile::Unconfined)));
+}
+
+#[test]
+fn a_pull_carries_the_pod() {
+    let sent = pull("web:1", Some(&some_sandbox()));
+    let image = sent.image.unwrap();
+    assert_eq!((&*image.image, image.annotations), ("web:1", map(&[("note", "hi")])));
+    assert_eq!(sent.sandbox_config, Some(sandbox(&some_sandbox())));
+    assert_eq!(pull("web:1", None).sandbox_config, None);
+}

@@ -1,0 +1,89 @@
+//! The runtime port.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use crablet_model::PodUid;
+use crablet_model::runtime::{
+    Container, ContainerConfig, ContainerListing, Image, RuntimeEvent, RuntimeStatus, RuntimeVersion, Sandbox,
+    SandboxConfig,
+};
+use futures_util::stream::BoxStream;
+
+pub type Result<T> = std::result::Result<T, CriError>;
+
+/// Hints until the stream ends or fails; then the caller relists and subscribes again.
+pub type EventStream = BoxStream<'static, Result<RuntimeEvent>>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The runtime does not know the thing that was named.
+    NotFound,
+    /// The runtime is too old for this call.
+    Unimplemented,
+    /// Nobody answers on the socket.
+    Unavailable,
+    /// No answer within the call's deadline; the runtime may still be at it.
+    DeadlineExceeded,
+    /// The runtime answered with an error.
+    Refused,
+}
+
+/// A failed call. Displays the runtime's own words, without the gRPC code, as upstream's messages do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct CriError {
+    pub kind: ErrorKind,
+    pub message: String,
+}
+
+impl CriError {
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+
+    pub fn is_not_found(&self) -> bool {
+        self.kind == ErrorKind::NotFound
+    }
+}
+
+/// Everything that Crablet asks of a container runtime.
+///
+/// Each call has its own deadline inside the implementation. Dropping a call's future gives the call up; what the
+/// runtime made of it shows in the next inspection.
+#[async_trait]
+pub trait Runtime: Send + Sync + 'static {
+    async fn version(&self) -> Result<RuntimeVersion>;
+    async fn status(&self) -> Result<RuntimeStatus>;
+
+    /// [`ErrorKind::Unimplemented`] where the runtime has no event stream.
+    async fn events(&self) -> Result<EventStream>;
+
+    /// All sandboxes, or those of one pod. Addresses are not filled in.
+    async fn list_sandboxes(&self, uid: Option<&PodUid>) -> Result<Vec<Sandbox>>;
+    /// All containers in any state, or those of one pod.
+    async fn list_containers(&self, uid: Option<&PodUid>) -> Result<Vec<ContainerListing>>;
+    async fn sandbox_status(&self, id: &str) -> Result<Sandbox>;
+    async fn container_status(&self, id: &str) -> Result<Container>;
+
+    /// Creates and starts a sandbox, and returns its id.
+    async fn run_sandbox(&self, config: &SandboxConfig) -> Result<String>;
+    async fn stop_sandbox(&self, id: &str) -> Result<()>;
+    async fn remove_sandbox(&self, id: &str) -> Result<()>;
+
+    async fn create_container(
+        &self,
+        sandbox_id: &str,
+        config: &ContainerConfig,
+        sandbox: &SandboxConfig,
+    ) -> Result<String>;
+    async fn start_container(&self, id: &str) -> Result<()>;
+    /// Asks the container to stop, and forces it after `grace`.
+    async fn stop_container(&self, id: &str, grace: Duration) -> Result<()>;
+    async fn remove_container(&self, id: &str) -> Result<()>;
+
+    /// `None` when the image is not on the node.
+    async fn image_status(&self, image: &str) -> Result<Option<Image>>;
+    /// Pulls an image and returns the reference to create containers from. Has no deadline of its own.
+    async fn pull_image(&self, image: &str, sandbox: Option<&SandboxConfig>) -> Result<String>;
+}

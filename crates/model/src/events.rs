@@ -1,0 +1,51 @@
+//! Kubernetes events as values. Who records them (the log, later the API server) is somebody else's matter.
+
+use std::fmt;
+
+use crate::ids::PodRef;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EventKind {
+    Normal,
+    Warning,
+}
+
+impl fmt::Display for EventKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        })
+    }
+}
+
+/// Something worth telling about a pod, or about one of its containers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    pub kind: EventKind,
+    pub reason: &'static str,
+    pub message: String,
+    pub pod: PodRef,
+    /// The container's name, when the event is about one container.
+    pub container: Option<String>,
+}
+
+impl Event {
+    pub fn normal(pod: &PodRef, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { kind: EventKind::Normal, reason, message: message.into(), pod: pod.clone(), container: None }
+    }
+
+    pub fn warning(pod: &PodRef, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { kind: EventKind::Warning, ..Self::normal(pod, reason, message) }
+    }
+
+    pub fn on_container(mut self, container: &str) -> Self {
+        self.container = Some(container.to_owned());
+        self
+    }
+
+    /// The `involvedObject.fieldPath` of the event.
+    pub fn field_path(&self) -> Option<String> {
+        self.container.as_ref().map(|name| format!("spec.containers{{{name}}}"))
+    }
+}

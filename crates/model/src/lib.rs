@@ -1,0 +1,27 @@
+//! The words everyone in Crablet uses.
+//!
+//! | module | what it names |
+//! |---|---|
+//! | [`ids`] | which pod is meant: [`PodUid`], [`PodRef`] |
+//! | [`names`] | labels, annotations, reasons and constants that other programs read |
+//! | [`runtime`] | what is asked of a container runtime and what it reports, free of any wire format |
+//! | [`events`] | Kubernetes events as values |
+//! | [`manifest`] | static pod manifests: bytes in, a defaulted and validated pod out |
+//! | [`hash`], [`quantity`], [`qos`], [`image`], [`duration`], [`resources`] | small rules with exact results |
+//!
+//! Nothing here does I/O, reads a clock or draws a random number.
+
+pub mod duration;
+pub mod events;
+pub mod hash;
+pub mod ids;
+pub mod image;
+pub mod manifest;
+pub mod names;
+pub mod qos;
+pub mod quantity;
+pub mod resources;
+pub mod runtime;
+
+pub use ids::{PodRef, PodUid};
+pub use k8s_openapi::api::core::v1 as api;

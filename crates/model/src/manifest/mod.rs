@@ -1,0 +1,101 @@
+//! Static pod manifests: bytes in, a defaulted and validated pod out.
+//!
+//! ```text
+//! bytes ─ parse ─> JSON value ─ decode ─> Pod ─ defaults ─> identity ─> validate ─> references ─> supported ─> Decoded
+//! ```
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `parse` | YAML or JSON into a value; the first document counts |
+//! | `decode` | the value into a typed pod; names the field of each wrong type and each unknown field |
+//! | `defaults` | what the API server would have filled in |
+//! | `identity` | UID, name suffix, namespace, node: what makes the manifest this node's pod |
+//! | `validate` | what the API server would have refused |
+//! | `references` | a static pod may not name other API objects |
+//! | `supported` | what this version of Crablet cannot run yet |
+//!
+//! Every refusal is one line that names the field and what to do about it.
+
+mod decode;
+mod defaults;
+mod error;
+mod identity;
+mod parse;
+mod references;
+mod supported;
+mod validate;
+
+#[cfg(test)]
+mod tests;
+
+use serde_json::Value;
+
+use crate::api::Pod;
+pub use error::{ManifestError, Problem, Problems};
+
+/// Files and bodies above this size are refused.
+pub const MAX_MANIFEST_BYTES: usize = 10 << 20;
+
+/// Where a manifest came from. It is part of the UID, so that equal manifests in two places are two pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin<'a> {
+    File { path: &'a str },
+    Url { url: &'a str },
+    Submitted { name: &'a str },
+}
+
+/// A pod that can run, and what its author should be told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decoded {
+    pub pod: Pod,
+    /// One line each, beginning with a field path where there is one.
+    pub warnings: Vec<String>,
+}
+
+/// Decodes a manifest that holds one pod.
+pub fn decode_pod(bytes: &[u8], origin: &Origin<'_>, node_name: &str) -> Result<Decoded, ManifestError> {
+    let parsed = parse::parse(bytes)?;
+    decode::check_kind(&parsed.value, &["Pod"])?;
+    decode_value(parsed.value, "", origin, node_name, parsed.warnings)
+}
+
+/// Decodes what a manifest URL answers: a pod, or a list of pods. One invalid pod rejects the whole list.
+pub fn decode_pods(
+    bytes: &[u8],
+    origin: &Origin<'_>,
+    node_name: &str,
+) -> Result<Vec<Decoded>, ManifestError> {
+    let mut parsed = parse::parse(bytes)?;
+    if decode::check_kind(&parsed.value, &["Pod", "PodList"])? == "Pod" {
+        return Ok(vec![decode_value(parsed.value, "", origin, node_name, parsed.warnings)?]);
+    }
+    let items = match parsed.value.get_mut("items").map(Value::take) {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(items)) => items,
+        Some(_) => return Err(ManifestError::undecodable("items", "must be a list of pods")),
+    };
+    let mut pods = Vec::with_capacity(items.len());
+    let mut warnings = parsed.warnings;
+    for (index, item) in items.into_iter().enumerate() {
+        let prefix = format!("items[{index}]");
+        pods.push(decode_value(item, &prefix, origin, node_name, std::mem::take(&mut warnings))?);
+    }
+    Ok(pods)
+}
+
+fn decode_value(
+    value: Value,
+    prefix: &str,
+    origin: &Origin<'_>,
+    node_name: &str,
+    mut warnings: Vec<String>,
+) -> Result<Decoded, ManifestError> {
+    let (mut pod, unknown) = decode::pod(value).map_err(|p| ManifestError::Undecodable(p.below(prefix)))?;
+    warnings.extend(unknown.into_iter().map(|warning| error::join(prefix, &warning)));
+    defaults::apply(&mut pod);
+    identity::apply(&mut pod, origin, node_name, &mut warnings);
+    validate::check(&pod, node_name).into_result().map_err(|p| ManifestError::Invalid(p.below(prefix)))?;
+    references::check(&pod).into_result().map_err(|p| ManifestError::Reference(p.below(prefix)))?;
+    supported::check(&pod).into_result().map_err(|p| ManifestError::Unsupported(p.below(prefix)))?;
+    Ok(Decoded { pod, warnings })
+}

@@ -1,0 +1,58 @@
+//! Containers.
+
+use std::collections::BTreeSet;
+
+use super::super::error::{Problems, quoted};
+use super::{env, names, one_of, ports, resources, security};
+use crate::api::{Container, PodSpec};
+use crate::image;
+
+pub(super) fn check_all(spec: &PodSpec, problems: &mut Problems) {
+    if spec.containers.is_empty() {
+        problems.add("spec.containers", "at least one container is required");
+    }
+    let mut seen = BTreeSet::new();
+    for (index, container) in spec.containers.iter().enumerate() {
+        let path = format!("spec.containers[{index}]");
+        check_name(&path, &container.name, &mut seen, problems);
+        check(&path, container, spec, problems);
+    }
+    ports::check_all(spec, problems);
+}
+
+fn check_name<'a>(path: &str, name: &'a str, seen: &mut BTreeSet<&'a str>, problems: &mut Problems) {
+    let path = format!("{path}.name");
+    if name.is_empty() {
+        problems.add(path, "required");
+    } else if let Err(rule) = names::dns_label(name) {
+        problems.add(path, format!("{} {rule}", quoted(name)));
+    } else if !seen.insert(name) {
+        problems
+            .add(path, format!("{} is the name of an earlier container; names must be unique", quoted(name)));
+    }
+}
+
+fn check(path: &str, container: &Container, spec: &PodSpec, problems: &mut Problems) {
+    match container.image.as_deref().unwrap_or_default() {
+        "" => problems.add(format!("{path}.image"), "required"),
+        reference => {
+            if let Err(error) = image::validate(reference) {
+                problems.add(format!("{path}.image"), error.to_string());
+            }
+        }
+    }
+    let pull = ["Always", "IfNotPresent", "Never"];
+    one_of(format!("{path}.imagePullPolicy"), container.image_pull_policy.as_deref(), &pull, problems);
+    let message = ["File", "FallbackToLogsOnError"];
+    let policy = container.termination_message_policy.as_deref();
+    one_of(format!("{path}.terminationMessagePolicy"), policy, &message, problems);
+    if let Some(file) = container.termination_message_path.as_deref().filter(|file| !file.starts_with('/')) {
+        problems
+            .add(format!("{path}.terminationMessagePath"), format!("{} must begin with `/`", quoted(file)));
+    }
+    env::check(path, container, spec, problems);
+    resources::check(path, container.resources.as_ref(), problems);
+    if let Some(context) = container.security_context.as_ref() {
+        security::check(&format!("{path}.securityContext"), context, problems);
+    }
+}

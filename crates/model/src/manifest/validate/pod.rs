@@ -1,0 +1,160 @@
+//! The pod's own fields, apart from its containers.
+
+use std::net::IpAddr;
+
+use super::super::error::{Problems, quoted};
+use super::{id, metadata, names, one_of, security};
+use crate::api::{PodDNSConfig, PodSpec, Toleration};
+
+const MAX_NAMESERVERS: usize = 3;
+const MAX_SEARCHES: usize = 32;
+const MAX_SEARCH_CHARS: usize = 2048;
+
+pub(super) fn check(spec: &PodSpec, problems: &mut Problems) {
+    one_of(
+        "spec.restartPolicy".into(),
+        spec.restart_policy.as_deref(),
+        &["Always", "OnFailure", "Never"],
+        problems,
+    );
+    let policies = ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"];
+    one_of("spec.dnsPolicy".into(), spec.dns_policy.as_deref(), &policies, problems);
+    let preemption = ["PreemptLowerPriority", "Never"];
+    one_of("spec.preemptionPolicy".into(), spec.preemption_policy.as_deref(), &preemption, problems);
+    one_of(
+        "spec.os.name".into(),
+        spec.os.as_ref().map(|os| os.name.as_str()),
+        &["linux", "windows"],
+        problems,
+    );
+    if let Some(seconds) = spec.termination_grace_period_seconds.filter(|seconds| *seconds < 0) {
+        problems.add("spec.terminationGracePeriodSeconds", format!("{seconds} is below 0"));
+    }
+    if let Some(seconds) = spec.active_deadline_seconds.filter(|s| !(1..=i64::from(i32::MAX)).contains(s)) {
+        let message = format!("{seconds} is not between 1 and {}", i32::MAX);
+        problems.add("spec.activeDeadlineSeconds", message);
+    }
+    if spec.host_pid == Some(true) && spec.share_process_namespace == Some(true) {
+        problems.add(
+            "spec.shareProcessNamespace",
+            "cannot be `true` together with `hostPID`; remove one of them",
+        );
+    }
+    host_names(spec, problems);
+    dns(spec, problems);
+    metadata::labels("spec.nodeSelector", spec.node_selector.iter().flatten(), problems);
+    for (index, toleration) in spec.tolerations.iter().flatten().enumerate() {
+        check_toleration(&format!("spec.tolerations[{index}]"), toleration, problems);
+    }
+    if let Some(context) = spec.security_context.as_ref() {
+        id("spec.securityContext.runAsUser".into(), context.run_as_user, problems);
+        id("spec.securityContext.runAsGroup".into(), context.run_as_group, problems);
+        id("spec.securityContext.fsGroup".into(), context.fs_group, problems);
+        for (index, group) in context.supplemental_groups.iter().flatten().enumerate() {
+            id(format!("spec.securityContext.supplementalGroups[{index}]"), Some(*group), problems);
+        }
+        let policy = context.supplemental_groups_policy.as_deref();
+        one_of(
+            "spec.securityContext.supplementalGroupsPolicy".into(),
+            policy,
+            &["Merge", "Strict"],
+            problems,
+        );
+        security::seccomp("spec.securityContext.seccompProfile", context.seccomp_profile.as_ref(), problems);
+    }
+}
+
+fn host_names(spec: &PodSpec, problems: &mut Problems) {
+    for (path, name) in [("spec.hostname", &spec.hostname), ("spec.subdomain", &spec.subdomain)] {
+        if let Some(name) = name.as_deref().filter(|name| !name.is_empty())
+            && let Err(rule) = names::dns_label(name)
+        {
+            problems.add(path, format!("{} {rule}", quoted(name)));
+        }
+    }
+    for (index, alias) in spec.host_aliases.iter().flatten().enumerate() {
+        let path = format!("spec.hostAliases[{index}]");
+        ip(format!("{path}.ip"), &alias.ip, problems);
+        for (index, name) in alias.hostnames.iter().flatten().enumerate() {
+            if let Err(rule) = names::dns_subdomain(name) {
+                problems.add(format!("{path}.hostnames[{index}]"), format!("{} {rule}", quoted(name)));
+            }
+        }
+    }
+}
+
+pub(super) fn ip(path: String, text: &str, problems: &mut Problems) {
+    if text.parse::<IpAddr>().is_err() {
+        problems.add(path, format!("{} is not an IP address", quoted(text)));
+    }
+}
+
+fn dns(spec: &PodSpec, problems: &mut Problems) {
+    let nameservers = spec.dns_config.as_ref().and_then(|config| config.nameservers.as_ref());
+    if spec.dns_policy.as_deref() == Some("None") && nameservers.is_none_or(|servers| servers.is_empty()) {
+        problems.add("spec.dnsConfig.nameservers", "at least one is required with dnsPolicy `None`");
+    }
+    if let Some(config) = spec.dns_config.as_ref() {
+        dns_config(config, problems);
+    }
+}
+
+fn dns_config(config: &PodDNSConfig, problems: &mut Problems) {
+    let nameservers = config.nameservers.as_deref().unwrap_or_default();
+    if nameservers.len() > MAX_NAMESERVERS {
+        let message = format!("{} nameservers; the limit is {MAX_NAMESERVERS}", nameservers.len());
+        problems.add("spec.dnsConfig.nameservers", message);
+    }
+    for (index, server) in nameservers.iter().enumerate() {
+        ip(format!("spec.dnsConfig.nameservers[{index}]"), server, problems);
+    }
+    let searches = config.searches.as_deref().unwrap_or_default();
+    if searches.len() > MAX_SEARCHES {
+        problems.add(
+            "spec.dnsConfig.searches",
+            format!("{} entries; the limit is {MAX_SEARCHES}", searches.len()),
+        );
+    }
+    // They end up on one line, with blanks between them.
+    let chars = searches.iter().map(|search| search.len() + 1).sum::<usize>().saturating_sub(1);
+    if chars > MAX_SEARCH_CHARS {
+        problems
+            .add("spec.dnsConfig.searches", format!("{chars} characters; the limit is {MAX_SEARCH_CHARS}"));
+    }
+    for (index, search) in searches.iter().enumerate() {
+        if let Err(rule) = names::dns_search(search) {
+            problems.add(format!("spec.dnsConfig.searches[{index}]"), format!("{} {rule}", quoted(search)));
+        }
+    }
+    for (index, option) in config.options.iter().flatten().enumerate() {
+        if option.name.as_deref().unwrap_or_default().is_empty() {
+            problems.add(format!("spec.dnsConfig.options[{index}].name"), "required");
+        }
+    }
+}
+
+fn check_toleration(path: &str, toleration: &Toleration, problems: &mut Problems) {
+    let text = |field: &Option<String>| field.clone().unwrap_or_default();
+    let (key, operator, effect) =
+        (text(&toleration.key), text(&toleration.operator), text(&toleration.effect));
+    one_of(format!("{path}.operator"), Some(&operator), &["", "Exists", "Equal"], problems);
+    one_of(
+        format!("{path}.effect"),
+        Some(&effect),
+        &["", "NoSchedule", "PreferNoSchedule", "NoExecute"],
+        problems,
+    );
+    if key.is_empty() {
+        if operator != "Exists" {
+            problems.add(format!("{path}.operator"), "must be `Exists` when there is no key");
+        }
+    } else if let Err(rule) = names::qualified(&key) {
+        problems.add(format!("{path}.key"), format!("{} {rule}", quoted(&key)));
+    }
+    if operator == "Exists" && !text(&toleration.value).is_empty() {
+        problems.add(format!("{path}.value"), "must be empty with operator `Exists`");
+    }
+    if toleration.toleration_seconds.is_some() && effect != "NoExecute" {
+        problems.add(format!("{path}.effect"), "must be `NoExecute` when `tolerationSeconds` is set");
+    }
+}

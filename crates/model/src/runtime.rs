@@ -1,0 +1,307 @@
+//! What is asked of a container runtime, and what it reports: CRI's meaning without its wire format.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+
+use crate::ids::PodUid;
+pub use crate::resources::LinuxResources;
+
+pub type Map = BTreeMap<String, String>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SandboxState {
+    Ready,
+    NotReady,
+}
+
+/// One sandbox as an inspection saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sandbox {
+    pub id: String,
+    pub uid: PodUid,
+    pub name: String,
+    pub namespace: String,
+    pub attempt: u32,
+    pub state: SandboxState,
+    pub created_at: Timestamp,
+    /// Empty in listings: only a status call knows addresses.
+    pub ips: Vec<IpAddr>,
+    /// The sandbox uses the node's network. Only a status call knows.
+    pub host_network: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ContainerState {
+    Created,
+    Running { started_at: Timestamp },
+    Exited(Exit),
+    Unknown,
+}
+
+impl ContainerState {
+    pub fn is_running(&self) -> bool {
+        matches!(self, Self::Running { .. })
+    }
+
+    pub fn exit(&self) -> Option<&Exit> {
+        match self {
+            Self::Exited(exit) => Some(exit),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exit {
+    pub code: i32,
+    pub reason: String,
+    pub message: String,
+    pub started_at: Option<Timestamp>,
+    pub finished_at: Timestamp,
+}
+
+/// One container instance as an inspection saw it. Pod, name and restart count come from the labels and annotations
+/// that the agent put on it, so that a restarted agent knows its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Container {
+    pub id: String,
+    pub sandbox_id: String,
+    pub uid: PodUid,
+    pub name: String,
+    pub restart_count: u32,
+    /// `io.kubernetes.container.hash`, empty where it is missing.
+    pub hash: String,
+    pub created_at: Timestamp,
+    pub state: ContainerState,
+    /// The image as the runtime names it.
+    pub image: String,
+    /// What the API calls `imageID`.
+    pub image_ref: String,
+    pub annotations: Map,
+    pub log_path: String,
+    /// Host path of the termination message file, when the container has one mounted.
+    pub termination_file: Option<String>,
+    /// The user the runtime says the container runs as.
+    pub user: Option<ContainerUser>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerUser {
+    pub uid: i64,
+    pub gid: i64,
+    pub supplemental_groups: Vec<i64>,
+}
+
+/// An entry of a container listing: enough to see that something changed, not enough to judge it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerListing {
+    pub id: String,
+    pub sandbox_id: String,
+    pub uid: PodUid,
+    pub pod_name: String,
+    pub pod_namespace: String,
+    pub name: String,
+    pub state: ListedState,
+    pub created_at: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ListedState {
+    Created,
+    Running,
+    Exited,
+    Unknown,
+}
+
+/// Everything the runtime has of one pod, newest first: sandboxes by attempt, containers by creation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodRuntime {
+    pub sandboxes: Vec<Sandbox>,
+    pub containers: Vec<Container>,
+}
+
+impl PodRuntime {
+    /// Sorts as upstream does: sandboxes by attempt, then age, then id; containers by age, then id.
+    pub fn sorted(mut self) -> Self {
+        self.sandboxes.sort_by(|a, b| {
+            (b.attempt, b.created_at).cmp(&(a.attempt, a.created_at)).then_with(|| a.id.cmp(&b.id))
+        });
+        self.containers.sort_by(|a, b| {
+            (b.created_at, b.restart_count)
+                .cmp(&(a.created_at, a.restart_count))
+                .then_with(|| a.id.cmp(&b.id))
+        });
+        self
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.sandboxes.is_empty() && self.containers.is_empty()
+    }
+
+    /// Instances of one container, newest first.
+    pub fn instances<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Container> {
+        self.containers.iter().filter(move |c| c.name == name)
+    }
+}
+
+/// What the runtime says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuntimeStatus {
+    pub ready: bool,
+    pub network_ready: bool,
+    /// Why it is not ready, in the runtime's words.
+    pub message: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuntimeVersion {
+    pub runtime_name: String,
+    pub runtime_version: String,
+    pub api_version: String,
+}
+
+/// A hint that something happened to a pod. Facts come from the inspection that it triggers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuntimeEvent {
+    /// `None` where the runtime did not say which pod: then every pod is looked at.
+    pub uid: Option<PodUid>,
+    pub container_id: String,
+    pub kind: RuntimeEventKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuntimeEventKind {
+    Created,
+    Started,
+    Stopped,
+    Deleted,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NamespaceMode {
+    #[default]
+    Pod,
+    Container,
+    Node,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceOptions {
+    pub network: NamespaceMode,
+    pub pid: NamespaceMode,
+    pub ipc: NamespaceMode,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SeccompProfile {
+    #[default]
+    RuntimeDefault,
+    Unconfined,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DnsConfig {
+    pub servers: Vec<String>,
+    pub searches: Vec<String>,
+    pub options: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    Tcp,
+    Udp,
+    Sctp,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortMapping {
+    pub protocol: Protocol,
+    pub container_port: i32,
+    pub host_port: i32,
+    pub host_ip: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SandboxConfig {
+    pub name: String,
+    pub namespace: String,
+    pub uid: PodUid,
+    pub attempt: u32,
+    pub hostname: String,
+    pub log_directory: String,
+    pub dns: DnsConfig,
+    pub port_mappings: Vec<PortMapping>,
+    pub labels: Map,
+    pub annotations: Map,
+    pub cgroup_parent: String,
+    pub sysctls: Map,
+    pub namespaces: NamespaceOptions,
+    pub privileged: bool,
+    pub run_as_user: Option<i64>,
+    pub run_as_group: Option<i64>,
+    pub supplemental_groups: Vec<i64>,
+    pub seccomp: SeccompProfile,
+    /// Sum over the pod's containers, without overhead.
+    pub resources: LinuxResources,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    pub container_path: String,
+    pub host_path: String,
+    pub readonly: bool,
+    pub selinux_relabel: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerSecurity {
+    pub privileged: bool,
+    pub add_capabilities: Vec<String>,
+    pub drop_capabilities: Vec<String>,
+    pub namespaces: NamespaceOptions,
+    pub run_as_user: Option<i64>,
+    /// Used when the image names its user and no numeric one was asked for.
+    pub run_as_username: String,
+    pub run_as_group: Option<i64>,
+    pub readonly_rootfs: bool,
+    pub supplemental_groups: Vec<i64>,
+    pub no_new_privs: bool,
+    pub masked_paths: Vec<String>,
+    pub readonly_paths: Vec<String>,
+    pub seccomp: SeccompProfile,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerConfig {
+    pub name: String,
+    pub attempt: u32,
+    /// What the runtime is asked to run: an image id, or the reference that the pull returned.
+    pub image_ref: String,
+    pub user_specified_image: String,
+    pub command: Vec<String>,
+    pub args: Vec<String>,
+    pub working_dir: String,
+    pub env: Vec<(String, String)>,
+    pub mounts: Vec<Mount>,
+    pub labels: Map,
+    pub annotations: Map,
+    /// Relative to the sandbox's log directory.
+    pub log_path: String,
+    pub stdin: bool,
+    pub stdin_once: bool,
+    pub tty: bool,
+    pub resources: LinuxResources,
+    pub security: ContainerSecurity,
+}
+
+/// An image that is present on the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    pub id: String,
+    pub size: u64,
+    /// The image's user, numeric or by name.
+    pub uid: Option<i64>,
+    pub username: String,
+}

@@ -1,0 +1,146 @@
+//! What a container is created from.
+
+use std::net::IpAddr;
+
+use crablet_model::hash::container_hash;
+use crablet_model::names::{annotation, label};
+use crablet_model::qos::qos_class;
+use crablet_model::resources::container_resources;
+use crablet_model::runtime::{ContainerConfig, Map, Mount};
+use crablet_model::{PodRef, api};
+use serde::Serialize;
+
+use super::super::facts::{NodeFacts, PreparedImage};
+use super::sandbox::{node_rules, pod_labels};
+use super::{ConfigError, env, security, spec_of};
+
+const ETC_HOSTS: &str = "/etc/hosts";
+const NODE_CRITICAL: &str = "system-node-critical";
+
+/// Everything that one instance of a container is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct ContainerInputs<'a> {
+    pub pod: &'a api::Pod,
+    pub container: &'a api::Container,
+    /// The restart count of the instance.
+    pub attempt: u32,
+    pub image: &'a PreparedImage,
+    pub node: &'a NodeFacts,
+    pub pod_ips: &'a [IpAddr],
+    /// Host path of the pod's hosts file; `None` where the pod has none.
+    pub etc_hosts: Option<&'a str>,
+    /// Host path of the instance's termination message file; `None` where the container wants none.
+    pub termination_file: Option<&'a str>,
+}
+
+pub fn container_config(inputs: &ContainerInputs<'_>) -> Result<ContainerConfig, ConfigError> {
+    let (pod, container) = (inputs.pod, inputs.container);
+    let spec = spec_of(pod)?;
+    let id = PodRef::of(pod);
+    let env = env::environment(inputs)?;
+    Ok(ContainerConfig {
+        name: container.name.clone(),
+        attempt: inputs.attempt,
+        image_ref: inputs.image.image_ref.clone(),
+        user_specified_image: container.image.clone().unwrap_or_default(),
+        command: env.expand_all(container.command.as_ref()),
+        args: env.expand_all(container.args.as_ref()),
+        working_dir: container.working_dir.clone().unwrap_or_default(),
+        env: env.into_vars(),
+        mounts: mounts(inputs)?,
+        labels: labels(&id, container),
+        annotations: annotations(inputs, spec),
+        log_path: format!("{}/{}.log", container.name, inputs.attempt),
+        stdin: container.stdin.unwrap_or(false),
+        stdin_once: container.stdin_once.unwrap_or(false),
+        tty: container.tty.unwrap_or(false),
+        resources: container_resources(
+            spec,
+            container,
+            qos_class(spec),
+            spec.priority_class_name.as_deref() == Some(NODE_CRITICAL),
+            node_rules(inputs.node),
+        ),
+        security: security::security(pod, container, inputs.image, inputs.node)?,
+    })
+}
+
+fn labels(id: &PodRef, container: &api::Container) -> Map {
+    let name = (label::CONTAINER_NAME.to_owned(), container.name.clone());
+    pod_labels(id).into_iter().chain([name]).collect()
+}
+
+fn annotations(inputs: &ContainerInputs<'_>, spec: &api::PodSpec) -> Map {
+    let container = inputs.container;
+    let text = |text: &Option<String>| Some(text.clone().unwrap_or_default());
+    let hash = container_hash(&container.name, container.image.as_deref().unwrap_or_default());
+    let all = [
+        (annotation::CONTAINER_HASH, Some(hash)),
+        (annotation::CONTAINER_RESTART_COUNT, Some(inputs.attempt.to_string())),
+        (annotation::CONTAINER_TERMINATION_MESSAGE_PATH, text(&container.termination_message_path)),
+        (annotation::CONTAINER_TERMINATION_MESSAGE_POLICY, text(&container.termination_message_policy)),
+        (
+            annotation::POD_DELETION_GRACE_PERIOD,
+            inputs.pod.metadata.deletion_grace_period_seconds.map(|s| s.to_string()),
+        ),
+        (
+            annotation::POD_TERMINATION_GRACE_PERIOD,
+            spec.termination_grace_period_seconds.map(|s| s.to_string()),
+        ),
+        (annotation::CONTAINER_PORTS, ports_json(container)),
+    ];
+    all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+}
+
+/// A port in the field order of upstream's JSON.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Port<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    name: &'a str,
+    #[serde(skip_serializing_if = "is_zero")]
+    host_port: i32,
+    container_port: i32,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    protocol: &'a str,
+    #[serde(rename = "hostIP", skip_serializing_if = "str::is_empty")]
+    host_ip: &'a str,
+}
+
+fn is_zero(number: &i32) -> bool {
+    *number == 0
+}
+
+fn ports_json(container: &api::Container) -> Option<String> {
+    let ports = container.ports.as_deref().filter(|ports| !ports.is_empty())?;
+    let ports: Vec<Port<'_>> = ports
+        .iter()
+        .map(|port| Port {
+            name: port.name.as_deref().unwrap_or_default(),
+            host_port: port.host_port.unwrap_or(0),
+            container_port: port.container_port,
+            protocol: port.protocol.as_deref().unwrap_or_default(),
+            host_ip: port.host_ip.as_deref().unwrap_or_default(),
+        })
+        .collect();
+    serde_json::to_string(&ports).ok()
+}
+
+fn mounts(inputs: &ContainerInputs<'_>) -> Result<Vec<Mount>, ConfigError> {
+    let container = inputs.container;
+    if let Some(mount) = container.volume_mounts.iter().flatten().next() {
+        // No volumes exist yet, so this is what upstream says of every one.
+        let (volume, name) = (&mount.name, &container.name);
+        return Err(ConfigError(format!("cannot find volume {volume:?} to mount into container {name:?}")));
+    }
+    let file = |container_path: &str, host_path: &str| Mount {
+        container_path: container_path.to_owned(),
+        host_path: host_path.to_owned(),
+        readonly: false,
+        selinux_relabel: true,
+    };
+    let message_path = container.termination_message_path.as_deref().filter(|path| !path.is_empty());
+    let hosts = inputs.etc_hosts.map(|path| file(ETC_HOSTS, path));
+    let message = message_path.zip(inputs.termination_file).map(|(inside, path)| file(inside, path));
+    Ok(hosts.into_iter().chain(message).collect())
+}

@@ -1,0 +1,173 @@
+//! What a container's environment says of its pod and of resources.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use crablet_model::api;
+use crablet_model::quantity::Quantity;
+
+use super::super::status::one_of_each_family;
+use super::container::ContainerInputs;
+use super::{ConfigError, is_host_network, spec_of};
+
+type Map = Option<BTreeMap<String, String>>;
+
+/// The value of a `fieldRef`.
+pub(super) fn pod_field(
+    inputs: &ContainerInputs<'_>,
+    field: &api::ObjectFieldSelector,
+) -> Result<String, ConfigError> {
+    match field.api_version.as_deref() {
+        None | Some("" | "v1") => {}
+        Some(version) => return Err(ConfigError(format!("unsupported pod version: {version}"))),
+    }
+    let (pod, path) = (inputs.pod, field.field_path.as_str());
+    let (meta, spec) = (&pod.metadata, spec_of(pod)?);
+    let text = |text: &Option<String>| Ok(text.clone().unwrap_or_default());
+    if let Some((map, key)) = subscript(path) {
+        let map = match map {
+            "metadata.labels" => &meta.labels,
+            "metadata.annotations" => &meta.annotations,
+            _ => {
+                return Err(ConfigError(format!(
+                    "invalid field path {path:?}: it does not support subscript"
+                )));
+            }
+        };
+        return Ok(map.as_ref().and_then(|m| m.get(key)).cloned().unwrap_or_default());
+    }
+    match path {
+        "metadata.name" => text(&meta.name),
+        "metadata.namespace" => text(&meta.namespace),
+        "metadata.uid" => text(&meta.uid),
+        "metadata.labels" => Ok(map_text(&meta.labels)),
+        "metadata.annotations" => Ok(map_text(&meta.annotations)),
+        "spec.nodeName" => text(&spec.node_name),
+        "spec.serviceAccountName" => text(&spec.service_account_name),
+        "status.hostIP" => host_ips(inputs).map(|ips| joined(ips.get(..1).unwrap_or_default())),
+        "status.hostIPs" => host_ips(inputs).map(joined),
+        "status.podIP" => Ok(joined(pod_ips(inputs, spec).get(..1).unwrap_or_default())),
+        "status.podIPs" => Ok(joined(&pod_ips(inputs, spec))),
+        _ => Err(ConfigError(format!("field label not supported: {path}"))),
+    }
+}
+
+/// `metadata.labels['key']` as map and key.
+fn subscript(path: &str) -> Option<(&str, &str)> {
+    path.strip_suffix("']")?.split_once("['")
+}
+
+/// Sorted `key="value"` lines, the value quoted.
+fn map_text(map: &Map) -> String {
+    let lines = map.iter().flatten().map(|(key, value)| format!("{key}={}", quoted(value)));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// As Go's `%q` prints it, for what labels and annotations usually hold.
+fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{b}' => out.push_str("\\v"),
+            '\u{c}' => out.push_str("\\f"),
+            c if (c as u32) < 0x20 || c as u32 == 0x7f => out.push_str(&format!("\\x{:02x}", c as u32)),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+fn joined(ips: &[IpAddr]) -> String {
+    ips.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// Never empty: without an address the variable would be silently wrong.
+fn host_ips<'a>(inputs: &ContainerInputs<'a>) -> Result<&'a [IpAddr], ConfigError> {
+    let ips = &inputs.node.host_ips;
+    if ips.is_empty() {
+        return Err(ConfigError(format!(
+            "failed to get the IP address of node {:?}: it is not known",
+            inputs.node.name
+        )));
+    }
+    Ok(ips)
+}
+
+fn pod_ips(inputs: &ContainerInputs<'_>, spec: &api::PodSpec) -> Vec<IpAddr> {
+    let of_node = inputs.pod_ips.is_empty() && is_host_network(spec);
+    let ips = if of_node { &inputs.node.host_ips } else { inputs.pod_ips };
+    one_of_each_family(ips, inputs.node.host_ips.first())
+}
+
+/// The value of a `resourceFieldRef`: rounded up to whole divisors.
+pub(super) fn resource_field(
+    inputs: &ContainerInputs<'_>,
+    field: &api::ResourceFieldSelector,
+) -> Result<String, ConfigError> {
+    let spec = spec_of(inputs.pod)?;
+    let container = match field.container_name.as_deref() {
+        None | Some("") => inputs.container,
+        Some(name) => find_container(spec, name)?,
+    };
+    let unsupported = || ConfigError(format!("unsupported container resource : {}", field.resource));
+    let (list, resource) = field.resource.split_once('.').ok_or_else(unsupported)?;
+    let known =
+        matches!(resource, "cpu" | "memory" | "ephemeral-storage") || resource.starts_with("hugepages-");
+    let amount = match list {
+        _ if !known => return Err(unsupported()),
+        "limits" => limit(inputs, spec, container, resource),
+        "requests" => amount_in(container.resources.as_ref().and_then(|r| r.requests.as_ref()), resource),
+        _ => return Err(unsupported()),
+    };
+    let amount = amount.unwrap_or(Quantity::ZERO);
+    let divisor = field.divisor.as_ref().and_then(|d| Quantity::try_from(d).ok()).filter(|d| !d.is_zero());
+    // As upstream: CPU counts in thousandths, everything else in whole units.
+    let (amount, divisor) = match resource {
+        "cpu" => (amount.milli_value(), divisor.map_or(1000, |d| d.milli_value())),
+        _ => (amount.value(), divisor.map_or(1, |d| d.value())),
+    };
+    Ok(divided_up(amount, divisor).to_string())
+}
+
+fn divided_up(amount: i64, divisor: i64) -> i128 {
+    let (amount, divisor) = (i128::from(amount), i128::from(divisor.max(1)));
+    amount.div_euclid(divisor) + i128::from(amount.rem_euclid(divisor) != 0)
+}
+
+fn find_container<'a>(spec: &'a api::PodSpec, name: &str) -> Result<&'a api::Container, ConfigError> {
+    let mut all = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    all.find(|c| c.name == name).ok_or_else(|| ConfigError(format!("container {name} not found")))
+}
+
+/// A container without a limit may use what its pod may, and else what the node has.
+fn limit(
+    inputs: &ContainerInputs<'_>,
+    spec: &api::PodSpec,
+    container: &api::Container,
+    resource: &str,
+) -> Option<Quantity> {
+    let of = |r: &Option<api::ResourceRequirements>| {
+        amount_in(r.as_ref().and_then(|r| r.limits.as_ref()), resource).filter(|q| !q.is_zero())
+    };
+    of(&container.resources).or_else(|| of(&spec.resources)).or_else(|| match resource {
+        "cpu" => Some(Quantity::from_milli(inputs.node.milli_cpu_capacity, Default::default())),
+        "memory" => Some(Quantity::from_value(inputs.node.memory_capacity, Default::default())),
+        _ => None,
+    })
+}
+
+fn amount_in<Q>(list: Option<&BTreeMap<String, Q>>, resource: &str) -> Option<Quantity>
+where
+    for<'q> Quantity: TryFrom<&'q Q>,
+{
+    list?.get(resource).and_then(|text| Quantity::try_from(text).ok())
+}

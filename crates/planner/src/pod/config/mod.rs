@@ -1,0 +1,63 @@
+//! What exactly the runtime is asked to create, as upstream v1.36 asks for it.
+//!
+//! | module | what it makes |
+//! |---|---|
+//! | `sandbox` | a [`SandboxConfig`](crablet_model::runtime::SandboxConfig): namespaces, ports, labels |
+//! | `container` | a [`ContainerConfig`](crablet_model::runtime::ContainerConfig): command, mounts, annotations |
+//! | `env` | a container's environment, and the `$(NAME)` references to it |
+//! | `fields` | what the environment says of the pod and of resources |
+//! | `security` | the user, the capabilities and the masked paths of a container |
+//! | `dns` | the resolver settings of a pod |
+//! | `hosts` | a pod's host name and its hosts file |
+//!
+//! Absent so far: volumes, devices, config maps and secrets, service variables, SELinux, AppArmor, localhost seccomp
+//! profiles, pod cgroups and sysctls. What a pod asks for and does not get is an error, never silence.
+
+mod container;
+mod dns;
+mod env;
+mod fields;
+mod hosts;
+mod sandbox;
+mod security;
+
+pub use container::{ContainerInputs, container_config};
+pub use dns::{ResolvConf, parse_resolv_conf};
+pub use hosts::hosts_file;
+pub use sandbox::sandbox_config;
+
+use crablet_model::{PodRef, api};
+
+/// Why a pod's specification cannot be turned into something for the runtime. Shows as `CreateContainerConfigError`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(pub String);
+
+impl ConfigError {
+    fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+/// The longest name that a Linux file system takes.
+const FILE_NAME_BYTES: usize = 255;
+
+/// The name of a container's link in the container log folder. As upstream, a name that is too long loses its end, be
+/// it of the id.
+pub fn log_link_name(id: &PodRef, container: &str, container_id: &str) -> String {
+    const SUFFIX: &str = ".log";
+    let mut name = format!("{}_{}_{container}-{container_id}", id.name, id.namespace);
+    name.truncate(name.floor_char_boundary(FILE_NAME_BYTES - SUFFIX.len()));
+    name + SUFFIX
+}
+
+fn spec_of(pod: &api::Pod) -> Result<&api::PodSpec, ConfigError> {
+    pod.spec.as_ref().ok_or_else(|| ConfigError::new(format!("pod {} has no specification", PodRef::of(pod))))
+}
+
+fn is_host_network(spec: &api::PodSpec) -> bool {
+    spec.host_network.unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! Scenarios: a pod in, what the runtime is asked for out.
+
+mod container;
+mod sandbox;
+
+use std::net::IpAddr;
+
+use crablet_model::runtime::{ContainerConfig, SandboxConfig};
+use serde_json::{Value, json};
+
+use super::super::facts::{NodeFacts, PreparedImage};
+use super::*;
+
+fn strings(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+fn pod(spec: Value) -> api::Pod {
+    let pod = json!({
+        "metadata": {
+            "name": "web", "namespace": "shop", "uid": "u1",
+            "labels": {"app": "web"}, "annotations": {"kubernetes.io/config.source": "file", "note": "a \"b\"\nc"},
+        },
+        "spec": spec,
+    });
+    serde_json::from_value(pod).expect("a pod")
+}
+
+fn one(container: Value) -> api::Pod {
+    let mut spec = json!({"nodeName": "n1", "terminationGracePeriodSeconds": 30, "securityContext": {}});
+    spec["containers"] = json!([container]);
+    pod(spec)
+}
+
+fn node() -> NodeFacts {
+    NodeFacts {
+        name: "n1".to_owned(),
+        host_ips: vec!["192.0.2.1".parse().expect("an address")],
+        memory_capacity: 4 << 30,
+        milli_cpu_capacity: 3500,
+        pod_logs_dir: "/var/log/pods".to_owned(),
+        cluster_dns: strings(&["10.96.0.10"]),
+        cluster_domain: "cluster.local".to_owned(),
+        resolv_conf: parse_resolv_conf("nameserver 192.0.2.53\nsearch corp.test\noptions ndots:2 rotate\n"),
+        cpu_cfs_quota: true,
+        ..NodeFacts::default()
+    }
+}
+
+fn image() -> PreparedImage {
+    PreparedImage { image_ref: "sha256:abc".to_owned(), uid: None, username: String::new() }
+}
+
+fn sandbox_of(spec: Value) -> (SandboxConfig, Vec<String>) {
+    let (config, events) = sandbox_config(&pod(spec), &node(), 2).expect("a sandbox");
+    (config, events.into_iter().map(|e| format!("{} {} {}", e.kind, e.reason, e.message)).collect())
+}
+
+fn container_with(pod: &api::Pod, image: &PreparedImage) -> Result<ContainerConfig, ConfigError> {
+    let ips: [IpAddr; 2] = ["10.0.0.7", "fd00::7"].map(|ip| ip.parse().expect("an address"));
+    container_config(&ContainerInputs {
+        pod,
+        container: &pod.spec.as_ref().expect("a spec").containers[0],
+        attempt: 4,
+        image,
+        node: &node(),
+        pod_ips: &ips,
+        etc_hosts: Some("/var/lib/kubelet/pods/u1/etc-hosts"),
+        termination_file: Some("/var/lib/kubelet/pods/u1/containers/c/0a1b2c3d"),
+    })
+}
+
+fn container_of(container: Value) -> ContainerConfig {
+    container_with(&one(container), &image()).expect("a container")
+}
+
+fn refusal(container: Value) -> String {
+    container_with(&one(container), &image()).expect_err("a refusal").to_string()
+}
+
+#[test]
+fn a_log_link_fits_into_a_file_name() {
+    let id = PodRef::new("web", "shop", "u1");
+    assert_eq!(log_link_name(&id, "c", "0123"), "web_shop_c-0123.log");
+    let id = PodRef::new(&"ü".repeat(200), "shop", "u1");
+    let name = log_link_name(&id, "c", "0123");
+    assert!(name.len() <= 255 && name.ends_with("ü.log"), "{name}");
+}
+
+mod laws {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Whatever a manifest says, it becomes a configuration or a refusal.
+        #[test]
+        fn nothing_panics(text in "(\\$|\\(|\\)|A|ü| ){0,12}", name in "[a-zü.-]{0,80}", divisor in "[0-9a-zA-Z.-]{0,6}", path in "[a-z.'\\[\\]]{0,20}") {
+            let mut pod = one(json!({
+                "name": "c", "command": [text],
+                "env": [
+                    {"name": "A", "value": text},
+                    {"name": "R", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": divisor}}},
+                    {"name": "F", "valueFrom": {"fieldRef": {"fieldPath": path}}},
+                ],
+            }));
+            pod.metadata.name = Some(name);
+            let _ = container_with(&pod, &image());
+            let _ = sandbox_config(&pod, &NodeFacts::default(), u32::MAX);
+            let _ = parse_resolv_conf(&text);
+            pod.spec = None;
+            prop_assert!(sandbox_config(&pod, &node(), 0).is_err());
+            prop_assert!(hosts_file(&pod, &[], &node(), None).is_err());
+        }
+    }
+}

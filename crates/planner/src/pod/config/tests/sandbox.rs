@@ -1,0 +1,220 @@
+//! Sandboxes, names and resolvers.
+
+use std::net::IpAddr;
+
+use crablet_model::runtime::{
+    DnsConfig, NamespaceMode, NamespaceOptions, PortMapping, Protocol, SeccompProfile,
+};
+use serde_json::{Value, json};
+
+use super::super::{hosts_file, parse_resolv_conf, sandbox_config};
+use super::{node, pod, sandbox_of, strings};
+
+#[test]
+fn a_sandbox_is_named_and_labelled_after_its_pod() {
+    let (config, events) = sandbox_of(json!({"dnsPolicy": "ClusterFirst", "containers": [{"name": "c"}]}));
+    assert!(events.is_empty());
+    assert_eq!((config.name.as_str(), config.namespace.as_str(), config.attempt), ("web", "shop", 2));
+    assert_eq!(config.hostname, "web");
+    assert_eq!(config.log_directory, "/var/log/pods/shop_web_u1");
+    let labels: Vec<_> = config.labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    let pod_labels = [
+        "app=web",
+        "io.kubernetes.pod.name=web",
+        "io.kubernetes.pod.namespace=shop",
+        "io.kubernetes.pod.uid=u1",
+    ];
+    assert_eq!(labels, pod_labels);
+    assert_eq!(config.annotations.get("kubernetes.io/config.source").map(String::as_str), Some("file"));
+    let namespaces = NamespaceOptions { pid: NamespaceMode::Container, ..NamespaceOptions::default() };
+    assert_eq!(config.namespaces, namespaces);
+    assert_eq!((config.privileged, config.seccomp), (false, SeccompProfile::RuntimeDefault));
+    assert_eq!(config.resources.cpu_shares, 2);
+}
+
+#[test]
+fn a_pod_may_share_the_nodes_namespaces() {
+    let (config, _) = sandbox_of(json!({
+        "hostNetwork": true, "hostIPC": true, "hostPID": true,
+        "securityContext": {"runAsUser": 7, "runAsGroup": 8, "fsGroup": 9, "supplementalGroups": [10, 11]},
+        "containers": [{"name": "c"}, {"name": "d", "securityContext": {"privileged": true}}],
+    }));
+    let node = NamespaceMode::Node;
+    assert_eq!(config.namespaces, NamespaceOptions { network: node, ipc: node, pid: node });
+    assert_eq!(config.hostname, "");
+    assert!(config.privileged);
+    assert_eq!((config.run_as_user, config.run_as_group), (Some(7), Some(8)));
+    assert_eq!(config.supplemental_groups, [9, 10, 11]);
+    let (config, _) = sandbox_of(json!({"shareProcessNamespace": true, "containers": []}));
+    assert_eq!(config.namespaces.pid, NamespaceMode::Pod);
+}
+
+#[test]
+fn ports_are_mapped_once_per_name_or_place() {
+    let (config, _) = sandbox_of(json!({"containers": [
+        {"name": "c", "ports": [
+            {"name": "http", "containerPort": 80, "hostPort": 8080, "protocol": "TCP"},
+            {"name": "http", "containerPort": 81, "protocol": "TCP"},
+            {"containerPort": 53, "protocol": "UDP"},
+            {"containerPort": 53, "protocol": "UDP"},
+            {"containerPort": 53, "protocol": "UDP", "hostIP": "127.0.0.1"},
+            {"containerPort": 9, "protocol": "odd"},
+        ]},
+        {"name": "d", "ports": [{"name": "http", "containerPort": 82, "protocol": "SCTP"}]},
+    ]}));
+    let mapping = |protocol, container_port, host_port, host_ip: &str| PortMapping {
+        protocol,
+        container_port,
+        host_port,
+        host_ip: host_ip.to_owned(),
+    };
+    assert_eq!(
+        config.port_mappings,
+        [
+            mapping(Protocol::Tcp, 80, 8080, ""),
+            mapping(Protocol::Udp, 53, 0, ""),
+            mapping(Protocol::Udp, 53, 0, "127.0.0.1"),
+            mapping(Protocol::Tcp, 9, 0, ""),
+            mapping(Protocol::Sctp, 82, 0, ""),
+        ]
+    );
+}
+
+#[test]
+fn host_names_follow_the_pod_unless_it_says_otherwise() {
+    let name = |spec: Value| {
+        let mut spec = spec;
+        spec["containers"] = json!([]);
+        sandbox_config(&pod(spec), &node(), 0).map(|(c, _)| c.hostname).map_err(|e| e.to_string())
+    };
+    assert_eq!(name(json!({"hostname": "h"})), Ok("h".to_owned()));
+    assert_eq!(name(json!({"hostname": "h", "subdomain": "s"})), Ok("h".to_owned()));
+    let fqdn = json!({"hostname": "h", "subdomain": "s", "setHostnameAsFQDN": true});
+    assert_eq!(name(fqdn), Ok("h.s.shop.svc.cluster.local".to_owned()));
+    assert_eq!(name(json!({"setHostnameAsFQDN": true})), Ok("web".to_owned()));
+    assert_eq!(name(json!({"hostnameOverride": "a.b", "subdomain": "s"})), Ok("a.b".to_owned()));
+    let long = format!("{}--.x", "a".repeat(61));
+    assert_eq!(name(json!({"hostnameOverride": "a".repeat(70)})), Ok("a".repeat(63)));
+    let mut pod = pod(json!({"containers": []}));
+    pod.metadata.name = Some(long);
+    let cut = sandbox_config(&pod, &node(), 0).map(|(c, _)| c.hostname);
+    assert_eq!(cut, Ok("a".repeat(61)));
+    let refused = name(json!({"hostname": "Not"})).expect_err("a refusal");
+    assert!(
+        refused.starts_with("pod Hostname \"Not\" is not a valid DNS label: a lowercase RFC 1123 label"),
+        "{refused}"
+    );
+    let long = json!({"hostname": "a".repeat(60), "subdomain": "s", "setHostnameAsFQDN": true});
+    let refused = name(long).expect_err("a refusal");
+    assert!(
+        refused.ends_with("is too long (64 characters is the max, 85 characters requested)"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn dns_follows_the_policy() {
+    let dns = |spec: Value| {
+        let mut spec = spec;
+        spec["containers"] = json!([]);
+        sandbox_of(spec).0.dns
+    };
+    let config = |servers: &[&str], searches: &[&str], options: &[&str]| DnsConfig {
+        servers: strings(servers),
+        searches: strings(searches),
+        options: strings(options),
+    };
+    let cluster = config(
+        &["10.96.0.10"],
+        &["shop.svc.cluster.local", "svc.cluster.local", "cluster.local", "corp.test"],
+        &["ndots:5"],
+    );
+    let host = config(&["192.0.2.53"], &["corp.test"], &["ndots:2", "rotate"]);
+    for (spec, expected) in [
+        (json!({"dnsPolicy": "None"}), DnsConfig::default()),
+        (json!({"dnsPolicy": "Default"}), host.clone()),
+        (json!({"dnsPolicy": "ClusterFirst"}), cluster.clone()),
+        (json!({"dnsPolicy": "odd"}), cluster.clone()),
+        (json!({"dnsPolicy": "ClusterFirst", "hostNetwork": true}), host),
+        (json!({"dnsPolicy": "ClusterFirstWithHostNet", "hostNetwork": true}), cluster),
+        (
+            json!({"dnsPolicy": "Default", "dnsConfig": {
+                "nameservers": ["192.0.2.53", "1.1.1.1"],
+                "searches": ["more.test", "corp.test"],
+                "options": [{"name": "ndots", "value": "3"}, {"name": "edns0"}],
+            }}),
+            config(&["192.0.2.53", "1.1.1.1"], &["corp.test", "more.test"], &["ndots:3", "rotate", "edns0"]),
+        ),
+    ] {
+        assert_eq!(dns(spec.clone()), expected, "{spec}");
+    }
+}
+
+#[test]
+fn dns_that_cannot_be_had_is_told() {
+    let mut node = node();
+    node.cluster_dns.clear();
+    let spec = json!({"dnsPolicy": "ClusterFirst", "containers": []});
+    let (config, events) = sandbox_config(&pod(spec), &node, 0).expect("a sandbox");
+    assert_eq!(config.dns.servers, ["192.0.2.53"]);
+    assert_eq!(events.len(), 1);
+    assert_eq!(events[0].reason, "MissingClusterDNS");
+    assert_eq!(
+        events[0].message,
+        "pod: \"web_shop(u1)\". kubelet does not have ClusterDNS IP configured and cannot create Pod using \
+         \"ClusterFirst\" policy. Falling back to \"Default\" policy."
+    );
+    let searches: Vec<_> = (0..40).map(|i| format!("d{i}.test")).collect();
+    let (config, events) = sandbox_of(json!({"dnsPolicy": "None", "containers": [], "dnsConfig": {
+        "nameservers": ["1.1.1.1", "2.2.2.2", "3.3.3.3", "4.4.4.4"], "searches": searches,
+    }}));
+    assert_eq!((config.dns.servers.len(), config.dns.searches.len()), (3, 32));
+    assert_eq!(
+        events[0],
+        "Warning DNSConfigForming Nameserver limits were exceeded, some nameservers have been omitted, the applied \
+         nameserver line is: 1.1.1.1 2.2.2.2 3.3.3.3"
+    );
+    let applied = searches[..32].join(" ");
+    assert_eq!(
+        events[1],
+        format!(
+            "Warning DNSConfigForming Search Line limits were exceeded, some search paths have been omitted, the \
+             applied search line is: {applied}"
+        )
+    );
+    let long: Vec<_> = (0..12).map(|i| format!("{i:0>200}")).chain(["x".repeat(254)]).collect();
+    let (config, events) =
+        sandbox_of(json!({"dnsPolicy": "None", "containers": [], "dnsConfig": {"searches": long}}));
+    assert_eq!((config.dns.searches.len(), events.len()), (10, 1));
+}
+
+#[test]
+fn a_resolver_file_is_read_as_upstream_reads_it() {
+    let text = "# search no\n nameserver 1.1.1.1 extra\nnameserver\nsearch old\nnameserver fe80::1\n\
+                search a.test. . b.test\noptions ndots:1 debug\noptions ndots:4\nodd line\n";
+    let conf = parse_resolv_conf(text);
+    assert_eq!(conf.servers, ["1.1.1.1", "fe80::1"]);
+    assert_eq!(conf.searches, ["a.test", "b.test"]);
+    assert_eq!(conf.options, ["ndots:4", "debug"]);
+}
+
+#[test]
+fn a_hosts_file_names_the_pod_and_its_aliases() {
+    let ips: [IpAddr; 2] = ["10.0.0.7", "fd00::7"].map(|ip| ip.parse().expect("an address"));
+    let file = |spec: Value, node_hosts| {
+        hosts_file(&pod(spec), &ips, &node(), node_hosts).map_err(|e| e.to_string())
+    };
+    let common = "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n\
+                  fe00::0\tip6-localnet\nfe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n";
+    let plain = file(json!({"containers": []}), None);
+    assert_eq!(plain, Ok(format!("{common}10.0.0.7\tweb\nfd00::7\tweb\n")));
+    let aliases = json!([{"ip": "1.2.3.4", "hostnames": ["a", "b"]}]);
+    let named = file(json!({"containers": [], "subdomain": "s", "hostAliases": aliases}), None);
+    let domain = "web.s.shop.svc.cluster.local\tweb";
+    let added = "\n# Entries added by HostAliases.\n1.2.3.4\ta\tb\n";
+    assert_eq!(named, Ok(format!("{common}10.0.0.7\t{domain}\nfd00::7\t{domain}\n{added}")));
+    let host = json!({"containers": [], "hostNetwork": true, "hostAliases": aliases});
+    let expected = format!("# Kubernetes-managed hosts file (host network).\n127.0.0.1 localhost\n{added}");
+    assert_eq!(file(host.clone(), Some("127.0.0.1 localhost\n")), Ok(expected));
+    assert!(file(host, None).is_err());
+}

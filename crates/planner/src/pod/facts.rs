@@ -1,0 +1,129 @@
+//! What is known about a pod when a plan is made.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use crablet_model::runtime::PodRuntime;
+use crablet_model::{PodRef, api};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::config::ResolvConf;
+use super::memory::Memory;
+use super::plan::{Action, OpKey};
+
+/// Everything a plan is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    pub id: &'a PodRef,
+    /// The pod as its source wants it; `None` for a pod that only the runtime knows.
+    pub pod: Option<&'a api::Pod>,
+    pub wish: &'a Wish,
+    /// From an inspection that began after the last operation ended.
+    pub runtime: &'a PodRuntime,
+    pub memory: &'a Memory,
+    pub session: &'a Session,
+    pub node: &'a NodeFacts,
+    pub now: Timestamp,
+}
+
+/// What should become of the pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wish {
+    Run,
+    End(Ending),
+}
+
+/// How a pod ends. Kept on disk, so that a restart neither shortens nor prolongs the grace period.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ending {
+    pub since: Timestamp,
+    /// Whole seconds from `since` until containers are killed. At least one.
+    pub grace_seconds: i64,
+    /// No source wants the pod any more: once it has ended, everything of it is removed.
+    pub forget: bool,
+    pub why: String,
+}
+
+/// What the worker knows and the runtime does not. Lost when the agent dies, and nothing is harmed by that.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Session {
+    /// Operations that run now.
+    pub ops: BTreeMap<OpKey, Operation>,
+    /// What succeeded last on each thing, and when. A runtime that says "done" and shows nothing of it is not asked
+    /// again at once.
+    pub done: BTreeMap<OpKey, (Action, Timestamp)>,
+    /// Images made ready for a start that has not happened yet, by container.
+    pub images: BTreeMap<String, PreparedImage>,
+    /// Sandboxes whose teardown succeeded. A dead sandbox may still hold a network, so each is stopped once.
+    pub stopped_sandboxes: BTreeSet<String>,
+    /// Highest restart count of any instance seen, in the runtime or by its log files, by container.
+    pub seen_attempts: BTreeMap<String, u32>,
+    /// The pod's folders and logs are gone.
+    pub cleaned: bool,
+    /// Text found in termination message files and logs of exited containers, by container id.
+    pub termination_messages: BTreeMap<String, String>,
+}
+
+impl Session {
+    /// Takes in an inspection: what was seen counts, and what is gone is forgotten.
+    pub fn observe(&mut self, runtime: &PodRuntime) {
+        for container in &runtime.containers {
+            let highest = self.seen_attempts.entry(container.name.clone()).or_default();
+            *highest = (*highest).max(container.restart_count);
+        }
+        let known = |id: &str| {
+            runtime.sandboxes.iter().any(|s| s.id == id) || runtime.containers.iter().any(|c| c.id == id)
+        };
+        self.stopped_sandboxes.retain(|id| known(id));
+        self.termination_messages.retain(|id, _| known(id));
+        self.done.retain(|key, _| match key {
+            OpKey::Sandbox(id) | OpKey::Container(id) => known(id),
+            _ => true,
+        });
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operation {
+    pub since: Timestamp,
+    /// For stops: the grace that the runtime was given, in seconds from `since`.
+    pub grace_seconds: Option<i64>,
+}
+
+/// An image that is on the node and may be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PreparedImage {
+    /// What to create the container from.
+    pub image_ref: String,
+    /// The image's own user, numeric or by name.
+    pub uid: Option<i64>,
+    pub username: String,
+}
+
+/// What is true of the whole node.
+#[derive(Clone, Debug, Default)]
+pub struct NodeFacts {
+    pub name: String,
+    /// Empty in standalone mode, as upstream: only a Node object has addresses.
+    pub host_ips: Vec<IpAddr>,
+    pub memory_capacity: i64,
+    pub milli_cpu_capacity: i64,
+    /// `containerd`, `cri-o`: the scheme of container ids in statuses.
+    pub runtime_name: String,
+    pub network_ready: bool,
+    pub network_message: String,
+    /// Below it lies `pods/<uid>`.
+    pub root_dir: String,
+    pub pod_logs_dir: String,
+    pub cluster_dns: Vec<String>,
+    pub cluster_domain: String,
+    pub resolv_conf: ResolvConf,
+    /// `cpuCFSQuota`.
+    pub cpu_cfs_quota: bool,
+    pub seccomp_default: bool,
+    /// Paths under `/sys/devices/system/cpu` to mask besides the fixed ones.
+    pub extra_masked_paths: Vec<String>,
+    /// Longest crash-loop back-off in seconds.
+    pub max_crash_loop_seconds: i64,
+}

@@ -1,0 +1,185 @@
+//! What must survive the agent: kept on disk, written before it is acted on.
+
+use std::collections::BTreeMap;
+
+use crablet_model::api;
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::facts::{Ending, Session};
+use super::plan::Outcome;
+
+/// First wait after a failed operation; doubles up to [`RETRY_MAX_SECONDS`].
+const RETRY_FIRST_SECONDS: i64 = 1;
+const RETRY_MAX_SECONDS: i64 = 10;
+/// Image pulls wait as upstream: 10 s, doubling up to 5 min, forgotten after twice that.
+const PULL_FIRST_SECONDS: i64 = 10;
+const PULL_MAX_SECONDS: i64 = 300;
+/// A failed start is tried again after this long, as upstream's sync error back-off.
+const START_RETRY_SECONDS: i64 = 10;
+
+/// A pod's memory over the agent's deaths.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Memory {
+    /// The status that was published last. Start time and transition times live on in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<api::PodStatus>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ending: Option<Ending>,
+    /// By container name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub crash_loops: BTreeMap<String, CrashLoop>,
+    /// By image.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub pulls: BTreeMap<String, PullBackOff>,
+    /// Why the last try to start a container failed, by container name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub failures: BTreeMap<String, Failure>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox_failure: Option<Failure>,
+    /// Stops and removals that failed, by container or sandbox id.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub teardown_failures: BTreeMap<String, Failure>,
+}
+
+/// A container's crash-loop back-off.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CrashLoop {
+    /// Names image and resources too, so that a changed container starts afresh.
+    pub key: String,
+    /// How long the container has to stay down after its next exit.
+    pub delay_seconds: i64,
+    /// When the delay was last raised.
+    pub updated_at: Timestamp,
+    /// The exited instance for which it was raised: each exit counts once.
+    pub exit_id: String,
+    /// The exited instance whose waiting has been told as an event.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub announced: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PullBackOff {
+    pub delay_seconds: i64,
+    pub failed_at: Timestamp,
+    pub reason: String,
+    pub message: String,
+    /// The failure for which the back-off was told as an event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub announced: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Failure {
+    pub reason: String,
+    pub message: String,
+    pub count: u32,
+    pub failed_at: Timestamp,
+    pub retry_at: Timestamp,
+}
+
+impl Failure {
+    fn again(earlier: Option<&Self>, reason: &str, message: String, now: Timestamp, delay: i64) -> Self {
+        let count = earlier.map_or(0, |f| f.count).saturating_add(1);
+        Self { reason: reason.to_owned(), message, count, failed_at: now, retry_at: later(now, delay) }
+    }
+}
+
+impl PullBackOff {
+    pub fn retry_at(&self) -> Timestamp {
+        later(self.failed_at, self.delay_seconds)
+    }
+}
+
+impl Memory {
+    /// Takes in how an operation ended.
+    pub fn absorb(&mut self, session: &mut Session, outcome: Outcome, now: Timestamp) {
+        match outcome {
+            Outcome::SandboxCreated => self.sandbox_failure = None,
+            Outcome::SandboxFailed { message } => {
+                let delay = doubling(self.sandbox_failure.as_ref());
+                self.sandbox_failure =
+                    Some(Failure::again(self.sandbox_failure.as_ref(), "SandboxFailed", message, now, delay));
+            }
+            Outcome::SandboxStopped { id } => {
+                self.teardown_failures.remove(&id);
+                session.stopped_sandboxes.insert(id);
+            }
+            Outcome::SandboxRemoved => {}
+            Outcome::ImageReady { container, image, prepared } => {
+                self.pulls.remove(&image);
+                session.images.insert(container, prepared);
+            }
+            Outcome::ImageFailed { container, image, reason, message, pulled } => {
+                self.image_failed(container, image, reason, message, pulled, now);
+            }
+            Outcome::ContainerStarted { container } => {
+                self.failures.remove(&container);
+                session.images.remove(&container);
+            }
+            Outcome::StartFailed { container, reason, message } => {
+                session.images.remove(&container);
+                let earlier = self.failures.get(&container);
+                let failure = Failure::again(earlier, reason, message, now, START_RETRY_SECONDS);
+                self.failures.insert(container, failure);
+            }
+            Outcome::ContainerStopped { id } | Outcome::ContainerRemoved { id } => {
+                self.teardown_failures.remove(&id);
+            }
+            Outcome::TeardownFailed { id, message } => {
+                let earlier = self.teardown_failures.get(&id);
+                let failure = Failure::again(earlier, "TeardownFailed", message, now, doubling(earlier));
+                self.teardown_failures.insert(id, failure);
+            }
+            Outcome::Cleaned => session.cleaned = true,
+            Outcome::CleanupFailed { message } => {
+                let earlier = self.teardown_failures.get(CLEANUP);
+                let failure = Failure::again(earlier, "CleanupFailed", message, now, doubling(earlier));
+                self.teardown_failures.insert(CLEANUP.to_owned(), failure);
+            }
+        }
+    }
+
+    fn image_failed(
+        &mut self,
+        container: String,
+        image: String,
+        reason: String,
+        message: String,
+        pulled: bool,
+        now: Timestamp,
+    ) {
+        if !pulled {
+            let earlier = self.failures.get(&container);
+            let failure = Failure::again(earlier, &reason, message, now, START_RETRY_SECONDS);
+            self.failures.insert(container, failure);
+            return;
+        }
+        self.failures.remove(&container);
+        let delay = match self.pulls.get(&image) {
+            Some(earlier) if now.duration_since(earlier.failed_at).as_secs() <= 2 * PULL_MAX_SECONDS => {
+                (earlier.delay_seconds * 2).min(PULL_MAX_SECONDS)
+            }
+            _ => PULL_FIRST_SECONDS,
+        };
+        let back_off = PullBackOff { delay_seconds: delay, failed_at: now, reason, message, announced: None };
+        self.pulls.insert(image, back_off);
+    }
+}
+
+/// The key of a failed cleanup among the teardown failures.
+pub(super) const CLEANUP: &str = "cleanup";
+
+/// A time some seconds later; never beyond what a timestamp can hold.
+pub(super) fn later(time: Timestamp, seconds: i64) -> Timestamp {
+    time.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX)
+}
+
+fn doubling(earlier: Option<&Failure>) -> i64 {
+    let doublings = earlier.map_or(0, |f| f.count).min(8);
+    (RETRY_FIRST_SECONDS << doublings).min(RETRY_MAX_SECONDS)
+}

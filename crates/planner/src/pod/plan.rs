@@ -1,0 +1,176 @@
+//! What a plan says.
+
+use std::time::Duration;
+
+use crablet_model::api;
+use crablet_model::events::Event;
+use jiff::Timestamp;
+
+use super::facts::{Facts, PreparedImage, Wish};
+use super::memory::Memory;
+use super::{draft::Draft, ending, gc, run};
+
+/// What to do next for a pod. Same facts, same plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// To be begun now, side by side.
+    pub actions: Vec<Action>,
+    /// The pod's status as of now; `None` for a pod that only the runtime knows.
+    pub status: Option<api::PodStatus>,
+    /// To be on disk before any action begins.
+    pub memory: Memory,
+    pub events: Vec<Event>,
+    /// Plan again at this time, even if nothing happens until then.
+    pub wake_at: Option<Timestamp>,
+    /// One line for each decision, in the order in which they were taken.
+    pub why: Vec<String>,
+    /// Nothing is left of the pod and nobody wants it.
+    pub finished: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PullPolicy {
+    Always,
+    IfNotPresent,
+    Never,
+}
+
+/// One thing to do. Each becomes an operation with its own deadline, and may be given up at any moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    CreateSandbox {
+        attempt: u32,
+    },
+    /// Also tears down the network of a sandbox that died by itself.
+    StopSandbox {
+        id: String,
+    },
+    RemoveSandbox {
+        id: String,
+    },
+    EnsureImage {
+        container: String,
+        image: String,
+        policy: PullPolicy,
+    },
+    /// Creates an instance and starts it.
+    StartContainer {
+        container: String,
+        attempt: u32,
+        sandbox_id: String,
+        image: PreparedImage,
+    },
+    /// Starts an instance that an earlier life of the agent created.
+    StartCreated {
+        container: String,
+        id: String,
+    },
+    StopContainer {
+        container: String,
+        id: String,
+        grace: Duration,
+        message: String,
+    },
+    /// With its rotated logs and its link in the container log folder.
+    RemoveContainer {
+        container: String,
+        id: String,
+    },
+    /// Removes the pod's folder, logs and links.
+    Cleanup,
+    /// Gives an operation up.
+    Cancel(OpKey),
+}
+
+/// What an operation works on. Two operations with the same key never run at the same time: a later one replaces the
+/// earlier.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OpKey {
+    CreateSandbox,
+    /// Stop or remove.
+    Sandbox(String),
+    /// By container name.
+    Image(String),
+    /// By container name: create, start, or both.
+    Start(String),
+    /// By container id: stop or remove.
+    Container(String),
+    Cleanup,
+}
+
+impl Action {
+    pub fn key(&self) -> OpKey {
+        match self {
+            Self::CreateSandbox { .. } => OpKey::CreateSandbox,
+            Self::StopSandbox { id } | Self::RemoveSandbox { id } => OpKey::Sandbox(id.clone()),
+            Self::EnsureImage { container, .. } => OpKey::Image(container.clone()),
+            Self::StartContainer { container, .. } | Self::StartCreated { container, .. } => {
+                OpKey::Start(container.clone())
+            }
+            Self::StopContainer { id, .. } | Self::RemoveContainer { id, .. } => OpKey::Container(id.clone()),
+            Self::Cleanup => OpKey::Cleanup,
+            Self::Cancel(key) => key.clone(),
+        }
+    }
+}
+
+/// How an operation ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    SandboxCreated,
+    SandboxFailed {
+        message: String,
+    },
+    SandboxStopped {
+        id: String,
+    },
+    SandboxRemoved,
+    ImageReady {
+        container: String,
+        image: String,
+        prepared: PreparedImage,
+    },
+    /// `pulled` tells a failed pull, which has a back-off of its own, from a refusal before it.
+    ImageFailed {
+        container: String,
+        image: String,
+        reason: String,
+        message: String,
+        pulled: bool,
+    },
+    ContainerStarted {
+        container: String,
+    },
+    StartFailed {
+        container: String,
+        reason: &'static str,
+        message: String,
+    },
+    ContainerStopped {
+        id: String,
+    },
+    ContainerRemoved {
+        id: String,
+    },
+    /// A stop or removal of a container or sandbox that failed.
+    TeardownFailed {
+        id: String,
+        message: String,
+    },
+    Cleaned,
+    CleanupFailed {
+        message: String,
+    },
+}
+
+/// Looks at the facts and decides.
+pub fn plan(facts: &Facts<'_>) -> Plan {
+    let mut draft = Draft::new(facts);
+    match (facts.wish, facts.pod) {
+        (Wish::Run, Some(pod)) => run::decide(&mut draft, pod),
+        (Wish::End(end), _) => ending::decide(&mut draft, end),
+        (Wish::Run, None) => draft.why("the pod has no specification and nobody asked for its end: waiting"),
+    }
+    gc::decide(&mut draft);
+    draft.finish()
+}

@@ -1,0 +1,122 @@
+//! Restart policy and crash-loop back-off.
+
+use crablet_model::api;
+use crablet_model::hash::fnv1a_64;
+use crablet_model::runtime::{Container, ContainerState};
+use jiff::Timestamp;
+
+use super::facts::Facts;
+use super::memory::{CrashLoop, Memory, later};
+
+/// First crash-loop back-off; doubles up to the node's maximum. The first restart is immediate.
+pub const CRASH_LOOP_FIRST_SECONDS: i64 = 10;
+/// A container that stayed up this long after its last restart starts afresh.
+pub const CRASH_LOOP_RESET_SECONDS: i64 = 600;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestartPolicy {
+    Always,
+    OnFailure,
+    Never,
+}
+
+impl RestartPolicy {
+    pub fn of(pod: &api::Pod) -> Self {
+        match pod.spec.as_ref().and_then(|s| s.restart_policy.as_deref()) {
+            Some("Never") => Self::Never,
+            Some("OnFailure") => Self::OnFailure,
+            _ => Self::Always,
+        }
+    }
+
+    /// Does a container that ended with `code` run again?
+    pub fn restarts(self, code: i32) -> bool {
+        match self {
+            Self::Always => true,
+            Self::OnFailure => code != 0,
+            Self::Never => false,
+        }
+    }
+}
+
+/// Should this container run, given its newest instance? A running one should; the question is what happens if not.
+pub fn should_run(policy: RestartPolicy, newest: Option<&Container>) -> bool {
+    match newest.map(|c| &c.state) {
+        None | Some(ContainerState::Created | ContainerState::Running { .. } | ContainerState::Unknown) => true,
+        Some(ContainerState::Exited(exit)) => policy.restarts(exit.code),
+    }
+}
+
+/// A crash-looping container that has to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    pub until: Timestamp,
+    pub delay_seconds: i64,
+}
+
+/// Does the container have to stay down for now? Judged by the wall-clock time of its last exit, so that a restart of
+/// the agent changes nothing.
+pub fn waiting(
+    facts: &Facts<'_>,
+    memory: &Memory,
+    container: &api::Container,
+    exited: &Container,
+) -> Option<Waiting> {
+    let exit = exited.state.exit()?;
+    let entry = current_entry(facts, memory, container, exited)?;
+    if entry.exit_id == exited.id {
+        return None; // its turn has come already: the start after this exit was begun
+    }
+    // A clock that was set back would make the exit lie in the future and the wait as long as the jump.
+    let from = if exit.finished_at > facts.now { entry.updated_at.min(facts.now) } else { exit.finished_at };
+    let until = later(from, entry.delay_seconds);
+    (facts.now < until).then_some(Waiting { until, delay_seconds: entry.delay_seconds })
+}
+
+/// Notes that the container is started again after this exit, which makes the wait after the next one longer.
+pub fn advance(facts: &Facts<'_>, memory: &mut Memory, container: &api::Container, exited: &Container) {
+    let max = facts.node.max_crash_loop_seconds.max(1);
+    let delay_seconds = match current_entry(facts, memory, container, exited) {
+        Some(entry) if entry.exit_id == exited.id => return,
+        Some(entry) => (entry.delay_seconds * 2).min(max),
+        None => CRASH_LOOP_FIRST_SECONDS.min(max),
+    };
+    let entry = CrashLoop {
+        key: key(facts, container),
+        delay_seconds,
+        updated_at: facts.now,
+        exit_id: exited.id.clone(),
+        announced: String::new(),
+    };
+    memory.crash_loops.insert(container.name.clone(), entry);
+}
+
+/// The entry that applies to this exit: for the same definition, and not outlived by a long healthy run.
+fn current_entry<'m>(
+    facts: &Facts<'_>,
+    memory: &'m Memory,
+    container: &api::Container,
+    exited: &Container,
+) -> Option<&'m CrashLoop> {
+    let finished_at = exited.state.exit()?.finished_at;
+    let entry = memory.crash_loops.get(&container.name)?;
+    let up = finished_at.duration_since(entry.updated_at).as_secs();
+    (entry.key == key(facts, container) && up <= CRASH_LOOP_RESET_SECONDS).then_some(entry)
+}
+
+/// Changes with the image and the resources: a container whose definition was mended does not wait for the old one's
+/// crashes.
+fn key(facts: &Facts<'_>, container: &api::Container) -> String {
+    let id = facts.id;
+    let resources = container.resources.as_ref().map(|r| format!("{:?}{:?}", r.limits, r.requests));
+    let text = format!(
+        "{}/{}/{}/{}/{}/{}",
+        id.name,
+        id.namespace,
+        id.uid,
+        container.name,
+        container.image.as_deref().unwrap_or_default(),
+        resources.unwrap_or_default()
+    );
+    format!("{:x}", fnv1a_64(text.as_bytes()))
+}

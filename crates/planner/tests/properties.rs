@@ -1,0 +1,81 @@
+//! The planner's promises, on random pods, random starting points and random luck.
+//!
+//! A small world carries plans out: every operation succeeds or fails as a generated list of luck says, containers end
+//! by themselves, sandboxes die, the agent forgets its session. No runtime, no clock: the world is a value.
+
+mod world;
+
+use crablet_planner::pod::{Facts, plan};
+use proptest::prelude::*;
+use world::{Happening, any_happening, any_world};
+
+fn config() -> ProptestConfig {
+    ProptestConfig { cases: 512, max_shrink_iters: 2048, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn the_same_facts_give_the_same_plan(mut world in any_world(), story in proptest::collection::vec(any_happening(), 0..30)) {
+        for happening in story {
+            world.happen(happening);
+            let facts = world.facts();
+            prop_assert_eq!(plan(&facts), plan(&facts));
+        }
+    }
+
+    #[test]
+    fn a_plan_carried_out_to_the_end_reaches_a_fixed_point(mut world in any_world(), story in proptest::collection::vec(any_happening(), 0..30)) {
+        for happening in story {
+            world.happen(happening);
+        }
+        world.calm_down();
+        let rest = world.run_until_quiet();
+        prop_assert!(rest.is_ok(), "{}", rest.unwrap_err());
+        if world.is_gone() {
+            return Ok(());
+        }
+        // Nothing more to do, and saying so again changes nothing.
+        let facts = world.facts();
+        let again = plan(&facts);
+        prop_assert!(again.actions.is_empty(), "{:?}", again.actions);
+        let memory = again.memory.clone();
+        let later = Facts { memory: &memory, ..facts };
+        prop_assert_eq!(plan(&later).memory, again.memory);
+    }
+
+    #[test]
+    fn a_pod_that_may_run_runs_in_the_end(mut world in any_world(), story in proptest::collection::vec(any_happening(), 0..30)) {
+        for happening in story {
+            if !matches!(happening, Happening::Delete) {
+                world.happen(happening);
+            }
+        }
+        world.calm_down();
+        let rest = world.run_until_quiet();
+        prop_assert!(rest.is_ok(), "{}", rest.unwrap_err());
+        prop_assert!(world.is_as_wanted(), "{world:#?}");
+    }
+
+    #[test]
+    fn a_deleted_pod_always_ends(mut world in any_world(), story in proptest::collection::vec(any_happening(), 0..30)) {
+        for happening in story {
+            world.happen(happening);
+        }
+        world.happen(Happening::Delete);
+        world.calm_down();
+        let rest = world.run_until_quiet();
+        prop_assert!(rest.is_ok(), "{}", rest.unwrap_err());
+        prop_assert!(world.is_gone(), "{world:#?}");
+    }
+
+    // `World` itself refuses a second live instance, a second ready sandbox, and a restart count that falls.
+    #[test]
+    fn no_story_breaks_what_the_world_watches(mut world in any_world(), story in proptest::collection::vec(any_happening(), 0..80)) {
+        for happening in story {
+            world.happen(happening);
+        }
+        prop_assert!(world.broken.is_empty(), "{:?}\n{world:#?}", world.broken);
+    }
+}

@@ -1,0 +1,337 @@
+//! Carries the actions of plans out. Each call is one operation; dropping it gives the operation up.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crablet_cri::{CriError, Runtime};
+use crablet_host::Files;
+use crablet_model::events::Event;
+use crablet_model::names::{container_reason, event_reason};
+use crablet_model::{PodRef, api};
+use crablet_planner::pod::config::{self, ContainerInputs};
+use crablet_planner::pod::{Action, NodeFacts, Outcome, PreparedImage};
+
+use crate::events::EventSink;
+use crate::images::{Images, Wanted};
+use crate::settings::Folders;
+
+const LOG_FOLDER_MODE: u32 = 0o755;
+const POD_FOLDER_MODE: u32 = 0o750;
+const HOSTS_MODE: u32 = 0o644;
+/// Containers of any user write their last words here.
+const TERMINATION_FILE_MODE: u32 = 0o666;
+const MAX_HOSTS_BYTES: usize = 1 << 20;
+
+/// What operations work with. Shared by all workers.
+pub struct Hands {
+    pub runtime: Arc<dyn Runtime>,
+    pub files: Arc<dyn Files>,
+    pub images: Arc<Images>,
+    pub events: Arc<dyn EventSink>,
+    pub folders: Folders,
+}
+
+/// One operation: an action, and what was known when it was decided.
+pub struct Operation {
+    pub id: PodRef,
+    pub pod: Option<Arc<api::Pod>>,
+    pub node: Arc<NodeFacts>,
+    pub action: Action,
+    /// Makes the names of files unique: drawn by the worker from its seeded generator.
+    pub token: u32,
+}
+
+impl Hands {
+    pub async fn perform(&self, op: Operation) -> Outcome {
+        match &op.action {
+            Action::CreateSandbox { attempt } => self.create_sandbox(&op, *attempt).await,
+            Action::StopSandbox { id } => self.stop_sandbox(&op.id, id).await,
+            Action::RemoveSandbox { id } => self.remove_sandbox(&op.id, id).await,
+            Action::EnsureImage { container, image, policy } => {
+                let sandbox = op.pod.as_deref().and_then(|p| config::sandbox_config(p, &op.node, 0).ok());
+                let sandbox = sandbox.as_ref().map(|(config, _)| config);
+                self.images.ensure(Wanted { pod: &op.id, container, image, policy: *policy, sandbox }).await
+            }
+            Action::StartContainer { container, attempt, sandbox_id, image } => {
+                match self.start_container(&op, container, *attempt, sandbox_id, image).await {
+                    Ok(()) => Outcome::ContainerStarted { container: container.clone() },
+                    Err(refusal) => self.start_failed(&op.id, container, refusal),
+                }
+            }
+            Action::StartCreated { container, id } => match self.start_instance(&op.id, container, id).await {
+                Ok(()) => Outcome::ContainerStarted { container: container.clone() },
+                Err(refusal) => self.start_failed(&op.id, container, refusal),
+            },
+            Action::StopContainer { container, id, grace, message } => {
+                self.stop_container(&op.id, container, id, *grace, message).await
+            }
+            Action::RemoveContainer { container, id } => self.remove_container(&op.id, container, id).await,
+            Action::Cleanup => match self.clean_up(&op.id).await {
+                Ok(()) => Outcome::Cleaned,
+                Err(error) => Outcome::CleanupFailed { message: error.to_string() },
+            },
+            // The worker itself gives operations up.
+            Action::Cancel(_) => Outcome::SandboxRemoved,
+        }
+    }
+
+    async fn create_sandbox(&self, op: &Operation, attempt: u32) -> Outcome {
+        let Some(pod) = op.pod.as_deref() else {
+            return Outcome::SandboxFailed { message: "the pod has no specification".to_owned() };
+        };
+        match self.run_sandbox(op, pod, attempt).await {
+            Ok(()) => Outcome::SandboxCreated,
+            Err(message) => {
+                let text = format!("Failed to create pod sandbox: {message}");
+                self.events.emit(Event::warning(&op.id, event_reason::FAILED_CREATE_POD_SANDBOX, text));
+                Outcome::SandboxFailed { message }
+            }
+        }
+    }
+
+    async fn run_sandbox(&self, op: &Operation, pod: &api::Pod, attempt: u32) -> Result<(), String> {
+        let (config, events) = config::sandbox_config(pod, &op.node, attempt).map_err(|e| e.to_string())?;
+        events.into_iter().for_each(|event| self.events.emit(event));
+        let folder = self.folders.pod(&op.id);
+        for (path, mode) in [(folder, POD_FOLDER_MODE), (self.folders.logs(&op.id), LOG_FOLDER_MODE)] {
+            let made = self.files.create_folder(&path, mode).await;
+            made.map_err(|e| format!("error making pod data directories: {}: {e}", path.display()))?;
+        }
+        self.runtime.run_sandbox(&config).await.map(drop).map_err(|e| e.message)
+    }
+
+    async fn stop_sandbox(&self, pod: &PodRef, id: &str) -> Outcome {
+        match gone_is_fine(self.runtime.stop_sandbox(id).await) {
+            Ok(()) => Outcome::SandboxStopped { id: id.to_owned() },
+            Err(error) => self.teardown_failed(pod, id, &error),
+        }
+    }
+
+    /// Stops first: a sandbox that died by itself may still hold its network.
+    async fn remove_sandbox(&self, pod: &PodRef, id: &str) -> Outcome {
+        let stopped = gone_is_fine(self.runtime.stop_sandbox(id).await);
+        let removed = match stopped {
+            Ok(()) => gone_is_fine(self.runtime.remove_sandbox(id).await),
+            Err(error) => Err(error),
+        };
+        match removed {
+            Ok(()) => Outcome::SandboxRemoved,
+            Err(error) => self.teardown_failed(pod, id, &error),
+        }
+    }
+
+    async fn start_container(
+        &self,
+        op: &Operation,
+        name: &str,
+        attempt: u32,
+        sandbox_id: &str,
+        image: &PreparedImage,
+    ) -> Result<(), StartRefusal> {
+        let pod = op.pod.as_deref().ok_or_else(|| config_error("the pod has no specification"))?;
+        let spec = pod.spec.as_ref().and_then(|s| s.containers.iter().find(|c| c.name == name));
+        let container = spec.ok_or_else(|| config_error("the pod's specification does not name it"))?;
+        let sandbox = self.runtime.sandbox_status(sandbox_id).await.map_err(|e| config_error(&e.message))?;
+        let (sandbox_config, _) =
+            config::sandbox_config(pod, &op.node, sandbox.attempt).map_err(|e| config_error(&e.to_string()))?;
+        let pod_ips = if sandbox.host_network { op.node.host_ips.clone() } else { sandbox.ips };
+
+        let etc_hosts = self.write_hosts(op, pod, &pod_ips, sandbox.host_network).await?;
+        let termination_file = self.make_termination_file(op, container).await?;
+        let inputs = ContainerInputs {
+            pod,
+            container,
+            attempt,
+            image,
+            node: &op.node,
+            pod_ips: &pod_ips,
+            etc_hosts: etc_hosts.as_deref(),
+            termination_file: termination_file.as_deref(),
+        };
+        let config = config::container_config(&inputs).map_err(|e| config_error(&e.to_string()))?;
+        let log_folder = self.folders.container_log(&op.id, name);
+        let made = self.files.create_folder(&log_folder, LOG_FOLDER_MODE).await;
+        made.map_err(|e| config_error(&format!("create {}: {e}", log_folder.display())))?;
+
+        let created = self.runtime.create_container(sandbox_id, &config, &sandbox_config).await;
+        let id = created.map_err(|e| StartRefusal {
+            reason: container_reason::CREATE_CONTAINER_ERROR,
+            message: e.message,
+        })?;
+        self.tell(&op.id, name, event_reason::CREATED, "Container created");
+        self.start_instance(&op.id, name, &id).await
+    }
+
+    async fn start_instance(&self, pod: &PodRef, name: &str, id: &str) -> Result<(), StartRefusal> {
+        self.runtime.start_container(id).await.map_err(|e| StartRefusal {
+            reason: container_reason::RUN_CONTAINER_ERROR,
+            // Ids mean nothing to the reader of an event, and differ with every try.
+            message: e.message.replace(id, name),
+        })?;
+        self.tell(pod, name, event_reason::STARTED, "Container started");
+        self.link_log(pod, name, id).await;
+        Ok(())
+    }
+
+    /// A link for log shippers. They can live without one, so a failure is only said.
+    async fn link_log(&self, pod: &PodRef, name: &str, id: &str) {
+        let Ok(container) = self.runtime.container_status(id).await else {
+            return;
+        };
+        let link = self.folders.container_logs.join(config::log_link_name(pod, name, id));
+        let made = match self.files.create_folder(&self.folders.container_logs, LOG_FOLDER_MODE).await {
+            Ok(()) => self.files.link(Path::new(&container.log_path), &link).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = made {
+            tracing::warn!(link = %link.display(), %error, pod = %pod, "could not link a container's log");
+        }
+    }
+
+    async fn write_hosts(
+        &self,
+        op: &Operation,
+        pod: &api::Pod,
+        pod_ips: &[IpAddr],
+        host_network: bool,
+    ) -> Result<Option<String>, StartRefusal> {
+        if pod_ips.is_empty() && !host_network {
+            return Ok(None);
+        }
+        let node_hosts = match host_network {
+            true => self.files.read(Path::new("/etc/hosts"), MAX_HOSTS_BYTES).await.ok(),
+            false => None,
+        };
+        let node_hosts = node_hosts.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let text = config::hosts_file(pod, pod_ips, &op.node, node_hosts.as_deref())
+            .map_err(|e| config_error(&e.to_string()))?;
+        let path = self.folders.pod(&op.id).join("etc-hosts");
+        self.write(&path, text.as_bytes(), HOSTS_MODE).await?;
+        Ok(Some(path.to_string_lossy().into_owned()))
+    }
+
+    async fn make_termination_file(
+        &self,
+        op: &Operation,
+        container: &api::Container,
+    ) -> Result<Option<String>, StartRefusal> {
+        if container.termination_message_path.as_deref().unwrap_or_default().is_empty() {
+            return Ok(None);
+        }
+        let folder = self.folders.pod(&op.id).join("containers").join(&container.name);
+        let made = self.files.create_folder(&folder, POD_FOLDER_MODE).await;
+        made.map_err(|e| config_error(&format!("create {}: {e}", folder.display())))?;
+        let path = folder.join(format!("{:08x}", op.token));
+        self.write(&path, b"", TERMINATION_FILE_MODE).await?;
+        Ok(Some(path.to_string_lossy().into_owned()))
+    }
+
+    async fn write(&self, path: &Path, content: &[u8], mode: u32) -> Result<(), StartRefusal> {
+        let written = self.files.write_in_place(path, content, mode).await;
+        written.map_err(|e| config_error(&format!("write {}: {e}", path.display())))
+    }
+
+    fn start_failed(&self, pod: &PodRef, container: &str, refusal: StartRefusal) -> Outcome {
+        let text = format!("Error: {}", refusal.message);
+        self.events.emit(Event::warning(pod, event_reason::FAILED, text).on_container(container));
+        let StartRefusal { reason, message } = refusal;
+        Outcome::StartFailed { container: container.to_owned(), reason, message }
+    }
+
+    async fn stop_container(
+        &self,
+        pod: &PodRef,
+        container: &str,
+        id: &str,
+        grace: Duration,
+        message: &str,
+    ) -> Outcome {
+        self.tell(pod, container, event_reason::KILLING, message);
+        match gone_is_fine(self.runtime.stop_container(id, grace).await) {
+            Ok(()) => Outcome::ContainerStopped { id: id.to_owned() },
+            Err(error) => self.teardown_failed(pod, id, &error),
+        }
+    }
+
+    /// Logs and links first: once the runtime has forgotten the container, nobody knows what they belong to.
+    async fn remove_container(&self, pod: &PodRef, name: &str, id: &str) -> Outcome {
+        if let Ok(container) = self.runtime.container_status(id).await {
+            self.remove_logs(pod, name, container.restart_count).await;
+            if let Some(path) = container.termination_file
+                && Folders::is_below(Path::new(&path), &self.folders.pod(pod))
+            {
+                self.remove_file(Path::new(&path)).await;
+            }
+        }
+        self.remove_file(&self.folders.container_logs.join(config::log_link_name(pod, name, id))).await;
+        match gone_is_fine(self.runtime.remove_container(id).await) {
+            Ok(()) => Outcome::ContainerRemoved { id: id.to_owned() },
+            Err(error) => self.teardown_failed(pod, id, &error),
+        }
+    }
+
+    /// `<n>.log` and what rotation made of it.
+    async fn remove_logs(&self, pod: &PodRef, container: &str, attempt: u32) {
+        let folder = self.folders.container_log(pod, container);
+        let log = format!("{attempt}.log");
+        for entry in self.files.list(&folder).await.unwrap_or_default() {
+            let rotated = entry.name.strip_prefix(&log).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+            if rotated {
+                self.remove_file(&folder.join(&entry.name)).await;
+            }
+        }
+    }
+
+    async fn remove_file(&self, path: &Path) {
+        if let Err(error) = self.files.remove_file(path).await {
+            tracing::warn!(path = %path.display(), %error, "could not remove a file of a removed container");
+        }
+    }
+
+    /// The pod's links, logs and folder, the record last: until then a restarted agent finds the rest by it.
+    async fn clean_up(&self, pod: &PodRef) -> std::io::Result<()> {
+        let logs = self.folders.logs(pod);
+        let prefix = format!("{}_{}_", pod.name, pod.namespace);
+        let links = match self.files.list(&self.folders.container_logs).await {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            listed => listed?,
+        };
+        for entry in links.iter().filter(|e| e.name.starts_with(&prefix)) {
+            let link = self.folders.container_logs.join(&entry.name);
+            if self.files.read_link(&link).await?.is_some_and(|target| target.starts_with(&logs)) {
+                self.files.remove_file(&link).await?;
+            }
+        }
+        self.files.remove_tree(&logs).await?;
+        self.files.remove_tree(&self.folders.pod(pod)).await
+    }
+
+    fn teardown_failed(&self, pod: &PodRef, id: &str, error: &CriError) -> Outcome {
+        let text = format!("error killing pod: {error}");
+        self.events.emit(Event::warning(pod, event_reason::FAILED_KILL_POD, text));
+        Outcome::TeardownFailed { id: id.to_owned(), message: error.message.clone() }
+    }
+
+    fn tell(&self, pod: &PodRef, container: &str, reason: &'static str, message: &str) {
+        self.events.emit(Event::normal(pod, reason, message).on_container(container));
+    }
+}
+
+struct StartRefusal {
+    reason: &'static str,
+    message: String,
+}
+
+fn config_error(message: &str) -> StartRefusal {
+    StartRefusal { reason: container_reason::CREATE_CONTAINER_CONFIG_ERROR, message: message.to_owned() }
+}
+
+/// What is asked to go and is not there has gone.
+fn gone_is_fine(result: Result<(), CriError>) -> Result<(), CriError> {
+    match result {
+        Err(error) if error.is_not_found() => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,111 @@
+//! Looking at one pod: what the runtime has of it, and what its containers and logs left behind.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crablet_cri::{Result, Runtime};
+use crablet_host::{FileKind, Files};
+use crablet_model::PodUid;
+use crablet_model::names::{annotation, container_reason};
+use crablet_model::runtime::{Container, PodRuntime};
+
+/// Upstream's limits for a termination message: from its file, and from the log instead of it.
+const MESSAGE_BYTES: usize = 4096;
+const LOG_TAIL_BYTES: usize = 2048;
+const LOG_TAIL_LINES: usize = 80;
+/// Log lines carry a time, a stream and a tag before their text.
+const LOG_READ_BYTES: usize = 32 << 10;
+
+/// Everything the runtime has of a pod. What vanishes between the listing and the look is left out.
+pub async fn inspect(runtime: &dyn Runtime, uid: &PodUid) -> Result<PodRuntime> {
+    let mut found = PodRuntime::default();
+    for listed in runtime.list_sandboxes(Some(uid)).await? {
+        match runtime.sandbox_status(&listed.id).await {
+            Ok(sandbox) => found.sandboxes.push(sandbox),
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    for listed in runtime.list_containers(Some(uid)).await? {
+        match runtime.container_status(&listed.id).await {
+            Ok(container) => found.containers.push(container),
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found.sorted())
+}
+
+/// The highest restart count among each container's log files: what is left when the runtime has forgotten them.
+pub async fn log_attempts(files: &dyn Files, logs: &Path) -> BTreeMap<String, u32> {
+    let mut attempts = BTreeMap::new();
+    for container in files.list(logs).await.unwrap_or_default() {
+        if container.kind != Some(FileKind::Folder) {
+            continue;
+        }
+        let entries = files.list(&logs.join(&container.name)).await.unwrap_or_default();
+        let highest = entries.iter().filter_map(|e| e.name.split_once(".log")?.0.parse::<u32>().ok()).max();
+        if let Some(highest) = highest {
+            attempts.insert(container.name, highest);
+        }
+    }
+    attempts
+}
+
+/// What an exited container wrote into its termination message file; else, if it asked for that and failed, the end of
+/// its log.
+pub async fn read_last_words(files: &dyn Files, container: &Container) -> String {
+    let mut words = Vec::new();
+    if let Some(path) = &container.termination_file {
+        words = files.read_tail(Path::new(path), MESSAGE_BYTES).await.unwrap_or_default();
+    }
+    let from_log = container
+        .annotations
+        .get(annotation::CONTAINER_TERMINATION_MESSAGE_POLICY)
+        .is_some_and(|policy| policy == "FallbackToLogsOnError");
+    let failed =
+        container.state.exit().is_some_and(|e| e.code != 0 && e.reason != container_reason::CONTAINER_CANNOT_RUN);
+    if words.is_empty() && from_log && failed {
+        let tail = files.read_tail(Path::new(&container.log_path), LOG_READ_BYTES).await.unwrap_or_default();
+        return log_text(&String::from_utf8_lossy(&tail));
+    }
+    String::from_utf8_lossy(&words).into_owned()
+}
+
+/// The last lines of a CRI log without their prefixes.
+fn log_text(log: &str) -> String {
+    let mut lines: Vec<&str> = log.lines().rev().take(LOG_TAIL_LINES).filter_map(line_text).collect();
+    lines.reverse();
+    let mut text = lines.join("\n");
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    let mut start = text.len().saturating_sub(LOG_TAIL_BYTES);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    text.split_off(start)
+}
+
+/// `<time> <stream> <tag> <text>`
+fn line_text(line: &str) -> Option<&str> {
+    line.splitn(4, ' ').nth(3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::log_text;
+
+    #[test]
+    fn the_end_of_a_log_is_told_without_its_prefixes() {
+        let log = "cut off half\n2026-11-15T04:00:00.1Z stdout F first\n2026-11-15T04:00:01.1Z stderr F last words\n";
+        assert_eq!(log_text(log), "first\nlast words\n");
+    }
+
+    #[test]
+    fn a_long_log_is_cut_from_the_front() {
+        let log = format!("2026-11-15T04:00:00.1Z stdout F {}\n", "ü".repeat(3000));
+        let text = log_text(&log);
+        assert!(text.len() <= 2048 && text.ends_with("ü\n"), "{} bytes", text.len());
+    }
+}

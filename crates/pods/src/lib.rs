@@ -1,0 +1,37 @@
+//! Pods: where they come from, one worker for each, what the runtime says of them, and what is told to the outside.
+//!
+//! ```text
+//!  sources (folder, URL, submitted) ── PodUpdate ──> registry ── assignment ──> worker (one task per pod UID)
+//!  pleg (event stream or relist)    ── hint ───────> registry ── nudge ───────> │ inspect, plan, operate, publish
+//!                                                                               └──> view (statuses, journal), events
+//! ```
+//!
+//! | module | task or value | input | output |
+//! |---|---|---|---|
+//! | [`sources`] | one task per source, one mux | manifests | [`sources::PodUpdate`] |
+//! | [`registry`] | one task, owner of all workers | pod updates, hints, ends of workers | assignments |
+//! | [`worker`] | one task per pod | assignment, nudges, ends of operations | operations, status, journal |
+//! | [`hands`] | operations | actions of a plan | outcomes |
+//! | [`pleg`] | one task | runtime events, relists | hints, [`pleg::RuntimeHealth`] |
+//! | [`images`] | shared by all workers | images to make ready | pulls, bounded |
+//! | [`view`] | shared value | what workers publish | what the server shows |
+//! | [`record`] | one file per pod | a worker's memory | the same after a restart |
+//! | [`events`] | port | events | the log, later the API server |
+//!
+//! Deliberately absent: any loop over all pods on a timer. The relist of [`pleg`] is the only thing that looks at
+//! everything, and it costs two calls.
+
+pub mod events;
+pub mod hands;
+pub mod images;
+mod inspect;
+pub mod pleg;
+pub mod record;
+pub mod registry;
+pub mod settings;
+pub mod sources;
+pub mod view;
+pub mod worker;
+
+/// How plans are made. Always [`crablet_planner::pod::plan`], except in tests that show what a broken planner does.
+pub type PlanFn = fn(&crablet_planner::pod::Facts<'_>) -> crablet_planner::pod::Plan;

@@ -1,0 +1,287 @@
+//! The pod life-cycle event generator: notices that something happened to a pod in the runtime.
+//!
+//! ```text
+//!            ┌─────────────┐ stream works ┌───────────┐
+//!  start ──> │ connecting  │ ───────────> │ streaming │  hints from events; full relist every minute
+//!            └─────────────┘              └───────────┘
+//!               │   ^  ^ stream or relist fails │
+//!               │   │  └────────────────────────┘
+//!               │   └─────────────────────────┐
+//!  no stream    v                             │
+//!            ┌─────────┐  relist fails        │
+//!            │ polling │ ─────────────────────┘   relist every second, faster for a while after each change
+//!            └─────────┘
+//! ```
+//!
+//! Hints carry no facts: the pod's worker inspects. So a lost, late or doubled event costs time and nothing else.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crablet_cri::{CriError, ErrorKind, EventStream, Runtime};
+use crablet_model::runtime::{ListedState, RuntimeEventKind, SandboxState};
+use crablet_model::{PodRef, PodUid};
+use crablet_planner::pod::NodeFacts;
+use futures_util::StreamExt;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::view::{RuntimeSummary, View};
+
+/// The slow relist beside a working event stream.
+const SAFETY_RELIST: Duration = Duration::from_secs(60);
+/// Without a stream: the pace right after a change, and at rest. Upstream's is one second always.
+const FAST_RELIST: Duration = Duration::from_millis(100);
+const SLOW_RELIST: Duration = Duration::from_secs(1);
+/// How often the runtime's own status is asked for: at rest, and while it is not well.
+const STATUS_AT_REST: Duration = Duration::from_secs(30);
+const STATUS_WHEN_UNWELL: Duration = Duration::from_secs(1);
+/// Pauses between tries to reach the runtime.
+const RECONNECT_FIRST: Duration = Duration::from_millis(100);
+const RECONNECT_MAX: Duration = Duration::from_secs(5);
+/// A relist or status call that takes longer counts as failed.
+const CALL_DEADLINE: Duration = Duration::from_secs(30);
+
+/// What the registry is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// Something happened to this pod. `urgent`: something ended, which no operation of ours announces.
+    Changed { uid: PodUid, urgent: bool },
+    /// A complete relist: every pod the runtime has, and those that changed since the last.
+    Relisted { pods: BTreeMap<PodUid, PodRef>, changed: Vec<PodUid> },
+    /// What lies on disk and belongs to no pod that a source or the runtime has.
+    Leftovers(Vec<PodRef>),
+}
+
+pub struct Pleg {
+    pub runtime: Arc<dyn Runtime>,
+    pub endpoint: String,
+    pub hints: mpsc::Sender<Hint>,
+    /// Asked for by the registry when it wants to know all pods.
+    pub relist_now: Arc<Notify>,
+    pub node: watch::Sender<Arc<NodeFacts>>,
+    pub view: Arc<View>,
+}
+
+/// What the last relist saw of a pod: ids with their states.
+type Seen = BTreeMap<PodUid, Vec<(String, ListedState)>>;
+
+enum Ended {
+    /// The runtime cannot be reached.
+    Lost(CriError),
+    /// The registry has gone: the agent ends.
+    Unwanted,
+}
+
+impl From<CriError> for Ended {
+    fn from(error: CriError) -> Self {
+        Self::Lost(error)
+    }
+}
+
+impl Pleg {
+    pub async fn run(self) {
+        let mut seen = None;
+        let mut pause = RECONNECT_FIRST;
+        loop {
+            let began = Instant::now();
+            match self.session(&mut seen).await {
+                Ended::Unwanted => return,
+                Ended::Lost(error) => self.lost(&error),
+            }
+            if began.elapsed() > RECONNECT_MAX {
+                pause = RECONNECT_FIRST;
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(RECONNECT_MAX);
+        }
+    }
+
+    /// From reaching the runtime until it is lost.
+    async fn session(&self, seen: &mut Option<Seen>) -> Ended {
+        match self.connect(seen).await {
+            Ok(Some(stream)) => self.streaming(seen, stream).await,
+            Ok(None) => self.polling(seen).await,
+            Err(ended) => ended,
+        }
+    }
+
+    /// Subscribes before the first relist, so that nothing can happen in between unseen.
+    async fn connect(&self, seen: &mut Option<Seen>) -> Result<Option<EventStream>, Ended> {
+        let version = deadline(self.runtime.version()).await?;
+        let stream = match deadline(self.runtime.events()).await {
+            Ok(stream) => Some(stream),
+            Err(error) if error.kind == ErrorKind::Unimplemented => None,
+            Err(error) => return Err(error.into()),
+        };
+        self.look_at_runtime(Some(&version.runtime_name)).await?;
+        self.relist(seen, true).await?;
+        tracing::info!(
+            runtime = version.runtime_name, version = version.runtime_version, events = stream.is_some(),
+            endpoint = self.endpoint, "container runtime is reached"
+        );
+        Ok(stream)
+    }
+
+    async fn streaming(&self, seen: &mut Option<Seen>, mut stream: EventStream) -> Ended {
+        let mut relist_at = Instant::now() + SAFETY_RELIST;
+        loop {
+            let unwell = if self.is_well() { SAFETY_RELIST } else { STATUS_WHEN_UNWELL };
+            // Cancel-safe: a stream item, a permit and two sleeps.
+            tokio::select! {
+                event = stream.next() => match event {
+                    Some(Ok(event)) => {
+                        if let Err(ended) = self.forward(event).await {
+                            return ended;
+                        }
+                        continue;
+                    }
+                    Some(Err(error)) => return error.into(),
+                    None => return CriError::new(ErrorKind::Unavailable, "the event stream ended").into(),
+                },
+                () = self.relist_now.notified() => {}
+                () = tokio::time::sleep_until(relist_at) => {}
+                () = sleep(unwell), if unwell < SAFETY_RELIST => {
+                    if let Err(ended) = self.look_at_runtime(None).await {
+                        return ended;
+                    }
+                    continue;
+                }
+            }
+            relist_at = Instant::now() + SAFETY_RELIST;
+            if let Err(ended) = self.relist_and_look(seen).await {
+                return ended;
+            }
+        }
+    }
+
+    async fn relist_and_look(&self, seen: &mut Option<Seen>) -> Result<(), Ended> {
+        self.look_at_runtime(None).await?;
+        self.relist(seen, true).await.map(drop)
+    }
+
+    async fn polling(&self, seen: &mut Option<Seen>) -> Ended {
+        let mut pace = FAST_RELIST;
+        let mut asked = Instant::now();
+        loop {
+            let forced = tokio::select! {
+                () = sleep(pace) => false,
+                () = self.relist_now.notified() => true,
+            };
+            let every = if self.is_well() { STATUS_AT_REST } else { STATUS_WHEN_UNWELL };
+            if asked.elapsed() >= every {
+                asked = Instant::now();
+                if let Err(ended) = self.look_at_runtime(None).await {
+                    return ended;
+                }
+            }
+            match self.relist(seen, forced).await {
+                Ok(true) => pace = FAST_RELIST,
+                Ok(false) => pace = (pace * 2).min(SLOW_RELIST),
+                Err(ended) => return ended,
+            }
+        }
+    }
+
+    async fn forward(&self, event: crablet_model::runtime::RuntimeEvent) -> Result<(), Ended> {
+        match event.uid {
+            Some(uid) => {
+                let urgent = event.kind == RuntimeEventKind::Stopped;
+                self.send(Hint::Changed { uid, urgent }).await
+            }
+            None => {
+                self.relist_now.notify_one();
+                Ok(())
+            }
+        }
+    }
+
+    /// Lists everything and tells what changed. Returns whether anything did.
+    async fn relist(&self, seen: &mut Option<Seen>, tell_always: bool) -> Result<bool, Ended> {
+        let sandboxes = deadline(self.runtime.list_sandboxes(None)).await?;
+        let containers = deadline(self.runtime.list_containers(None)).await?;
+        let mut pods = BTreeMap::new();
+        let mut now: Seen = BTreeMap::new();
+        for sandbox in sandboxes {
+            let state = match sandbox.state {
+                SandboxState::Ready => ListedState::Running,
+                SandboxState::NotReady => ListedState::Exited,
+            };
+            pods.entry(sandbox.uid.clone())
+                .or_insert_with(|| PodRef::new(&sandbox.name, &sandbox.namespace, sandbox.uid.as_str()));
+            now.entry(sandbox.uid).or_default().push((sandbox.id, state));
+        }
+        for container in containers {
+            pods.entry(container.uid.clone()).or_insert_with(|| {
+                PodRef::new(&container.pod_name, &container.pod_namespace, container.uid.as_str())
+            });
+            now.entry(container.uid).or_default().push((container.id, container.state));
+        }
+        now.values_mut().for_each(|ids| ids.sort());
+        let before = seen.take().unwrap_or_default();
+        let changed: Vec<PodUid> = before
+            .keys()
+            .chain(now.keys().filter(|uid| !before.contains_key(*uid)))
+            .filter(|uid| before.get(*uid) != now.get(*uid))
+            .cloned()
+            .collect();
+        *seen = Some(now);
+        let any = !changed.is_empty();
+        if any || tell_always {
+            self.send(Hint::Relisted { pods, changed }).await?;
+        }
+        Ok(any)
+    }
+
+    async fn send(&self, hint: Hint) -> Result<(), Ended> {
+        self.hints.send(hint).await.map_err(|_| Ended::Unwanted)
+    }
+
+    fn is_well(&self) -> bool {
+        self.node.borrow().network_ready
+    }
+
+    /// Asks the runtime how it is, and tells the workers when that changed.
+    async fn look_at_runtime(&self, name: Option<&str>) -> Result<(), Ended> {
+        let status = deadline(self.runtime.status()).await?;
+        let ready = status.ready && status.network_ready;
+        self.view.set_runtime(RuntimeSummary { ready, message: status.message.clone() });
+        let known = self.node.borrow().clone();
+        let network_ready = status.ready && status.network_ready;
+        let fresh_name = name.filter(|n| *n != known.runtime_name);
+        let reconnected = name.is_some();
+        if network_ready != known.network_ready || status.message != known.network_message || fresh_name.is_some() {
+            if known.network_ready && !network_ready {
+                tracing::warn!(reason = status.message, "container runtime is not ready");
+            }
+            let mut node = (*known).clone();
+            node.network_ready = network_ready;
+            node.network_message.clone_from(&status.message);
+            if let Some(name) = fresh_name {
+                name.clone_into(&mut node.runtime_name);
+            }
+            self.node.send_replace(Arc::new(node));
+        } else if reconnected {
+            // Workers that gave up on an unreachable runtime wait for this.
+            self.node.send_modify(|_| {});
+        }
+        Ok(())
+    }
+
+    fn lost(&self, error: &CriError) {
+        let message = format!("container runtime is down: {error}");
+        tracing::error!(
+            endpoint = self.endpoint, %error,
+            "container runtime cannot be reached; is it running, and is --container-runtime-endpoint its socket? \
+             running containers are not touched, and work goes on when it is back"
+        );
+        self.view.set_runtime(RuntimeSummary { ready: false, message });
+    }
+}
+
+async fn deadline<T>(call: impl Future<Output = crablet_cri::Result<T>>) -> crablet_cri::Result<T> {
+    timeout(CALL_DEADLINE, call)
+        .await
+        .unwrap_or_else(|_| Err(CriError::new(ErrorKind::DeadlineExceeded, "the runtime does not answer")))
+}

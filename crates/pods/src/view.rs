@@ -1,0 +1,226 @@
+//! What the outside may see: pods with their statuses, and why things were done.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crablet_model::names::condition;
+use crablet_model::{PodRef, PodUid, api};
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio::sync::watch;
+
+/// Decisions kept per pod.
+const JOURNAL_LENGTH: usize = 32;
+
+/// Shared by the workers, who write, and the server, who reads.
+pub struct View {
+    inner: Mutex<Inner>,
+    version: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Inner {
+    pods: BTreeMap<PodUid, Entry>,
+    runtime: RuntimeSummary,
+    sources_ready: bool,
+}
+
+struct Entry {
+    id: PodRef,
+    /// `None` for a pod that only the runtime knows.
+    pod: Option<Arc<[u8]>>,
+    status: Option<Arc<[u8]>>,
+    desired: bool,
+    summary: PodSummary,
+    journal: VecDeque<JournalEntry>,
+}
+
+/// The runtime, as `/watch` and `/healthz` tell of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RuntimeSummary {
+    pub ready: bool,
+    pub message: String,
+}
+
+/// A pod in one line.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodSummary {
+    pub name: String,
+    pub namespace: String,
+    pub uid: String,
+    pub phase: String,
+    pub ready: bool,
+    #[serde(rename = "podIP")]
+    pub pod_ip: String,
+    pub restarts: i64,
+    pub desired: bool,
+}
+
+/// Everything in one value: a line of `/watch`.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Summary {
+    pub pods: Vec<PodSummary>,
+    pub runtime: RuntimeSummary,
+    pub sources_ready: bool,
+}
+
+/// Decisions of one turn. Equal turns in a row are one entry with a count.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JournalEntry {
+    pub first: Timestamp,
+    pub last: Timestamp,
+    pub count: u32,
+    pub why: Vec<String>,
+}
+
+impl Default for View {
+    fn default() -> Self {
+        Self { inner: Mutex::default(), version: watch::channel(0).0 }
+    }
+}
+
+impl View {
+    /// A pod that a source wants, before and while it has a worker.
+    pub fn set_pod(&self, id: &PodRef, pod: Option<Arc<[u8]>>, desired: bool) {
+        self.change(|inner| {
+            let entry = inner.entry(id);
+            if pod.is_some() {
+                entry.pod = pod;
+            }
+            entry.desired = desired;
+            entry.summary.desired = desired;
+        });
+    }
+
+    pub fn set_status(&self, id: &PodRef, status: &api::PodStatus) {
+        let json: Arc<[u8]> = serde_json::to_vec(status).unwrap_or_default().into();
+        self.change(|inner| {
+            let entry = inner.entry(id);
+            entry.summarise(status);
+            entry.status = Some(json);
+        });
+    }
+
+    pub fn remove(&self, uid: &PodUid) {
+        self.change(|inner| {
+            inner.pods.remove(uid);
+        });
+    }
+
+    pub fn set_runtime(&self, runtime: RuntimeSummary) {
+        if self.lock().runtime != runtime {
+            self.change(|inner| inner.runtime = runtime);
+        }
+    }
+
+    pub fn set_sources_ready(&self) {
+        self.change(|inner| inner.sources_ready = true);
+    }
+
+    pub fn note(&self, id: &PodRef, now: Timestamp, why: Vec<String>) {
+        let mut inner = self.lock();
+        let journal = &mut inner.entry(id).journal;
+        if let Some(last) = journal.back_mut().filter(|last| last.why == why) {
+            last.last = now;
+            last.count = last.count.saturating_add(1);
+            return;
+        }
+        if journal.len() == JOURNAL_LENGTH {
+            journal.pop_front();
+        }
+        journal.push_back(JournalEntry { first: now, last: now, count: 1, why });
+    }
+
+    /// Bumps after each change.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+
+    pub fn summary(&self) -> Summary {
+        let inner = self.lock();
+        Summary {
+            pods: inner.pods.values().map(|e| e.summary.clone()).collect(),
+            runtime: inner.runtime.clone(),
+            sources_ready: inner.sources_ready,
+        }
+    }
+
+    /// The desired pods as API objects: what the source wants, with the status of the worker.
+    pub fn pods(&self) -> Vec<Vec<u8>> {
+        let parts: Vec<_> = {
+            let inner = self.lock();
+            let desired = inner.pods.values().filter(|e| e.desired);
+            desired.filter_map(|e| Some((e.pod.clone()?, e.status.clone()))).collect()
+        };
+        parts.iter().map(|(pod, status)| with_status(pod, status.as_deref())).collect()
+    }
+
+    pub fn status(&self, uid: &PodUid) -> Option<Arc<[u8]>> {
+        self.lock().pods.get(uid)?.status.clone()
+    }
+
+    /// Why what was done to a pod was done, oldest first. Pods of the same name one after another.
+    pub fn journal(&self, namespace: &str, name: &str) -> Option<Vec<JournalEntry>> {
+        let inner = self.lock();
+        let mut of_name = inner.pods.values().filter(|e| &*e.id.namespace == namespace && &*e.id.name == name);
+        let first = of_name.next()?;
+        let mut entries: Vec<_> = first.journal.iter().cloned().collect();
+        entries.extend(of_name.flat_map(|e| e.journal.iter().cloned()));
+        entries.sort_by_key(|e| e.first);
+        Some(entries)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Inner)) {
+        change(&mut self.lock());
+        self.version.send_modify(|v| *v = v.wrapping_add(1));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A writer that panicked left whole values behind: each change is one assignment.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn entry(&mut self, id: &PodRef) -> &mut Entry {
+        self.pods.entry(id.uid.clone()).or_insert_with(|| Entry {
+            id: id.clone(),
+            pod: None,
+            status: None,
+            desired: false,
+            summary: PodSummary {
+                name: id.name.to_string(),
+                namespace: id.namespace.to_string(),
+                uid: id.uid.to_string(),
+                phase: "Pending".to_owned(),
+                ..PodSummary::default()
+            },
+            journal: VecDeque::new(),
+        })
+    }
+}
+
+impl Entry {
+    fn summarise(&mut self, status: &api::PodStatus) {
+        let conditions = status.conditions.as_deref().unwrap_or_default();
+        let containers = status.container_statuses.as_deref().unwrap_or_default();
+        self.summary.phase = status.phase.clone().unwrap_or_default();
+        self.summary.ready = conditions.iter().any(|c| c.type_ == condition::READY && c.status == "True");
+        self.summary.pod_ip = status.pod_ip.clone().unwrap_or_default();
+        self.summary.restarts = containers.iter().map(|c| i64::from(c.restart_count)).sum();
+    }
+}
+
+fn with_status(pod: &[u8], status: Option<&[u8]>) -> Vec<u8> {
+    let Some(status) = status else {
+        return pod.to_vec();
+    };
+    let merged = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(pod).and_then(|mut object| {
+        object.insert("status".to_owned(), serde_json::from_slice(status)?);
+        serde_json::to_vec(&object)
+    });
+    merged.unwrap_or_else(|_| pod.to_vec())
+}

@@ -1,0 +1,436 @@
+//! One worker per pod: gather facts, plan, operate, publish, sleep.
+//!
+//! ```text
+//!        ┌────────────────────────── turn ──────────────────────────┐
+//!  ──> inspect ──> plan ──> remember (disk) ──> publish ──> begin operations ──> wait ──┐
+//!        ^                                                                              │
+//!        └── an operation ended · the assignment changed · a nudge · `wake_at` · resync ┘
+//! ```
+//!
+//! Nothing in a turn waits for an operation, so an end of the pod is acted on at once, whatever is under way. Between
+//! turns a pod is bytes: its specification, its record, and its running operations.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crablet_cri::{CriError, Runtime};
+use crablet_host::Clock;
+use crablet_model::events::Event;
+use crablet_model::names::{annotation, event_reason};
+use crablet_model::runtime::PodRuntime;
+use crablet_model::{PodRef, api};
+use crablet_planner::pod::{self as planner, Action, Ending, Facts, Memory, NodeFacts, OpKey, Plan, Session, Wish};
+use jiff::Timestamp;
+use tokio::sync::{Notify, watch};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+
+use crate::PlanFn;
+use crate::events::EventSink;
+use crate::hands::{Hands, Operation};
+use crate::inspect::{inspect, log_attempts, read_last_words};
+use crate::record;
+use crate::view::View;
+
+/// Looking at one pod takes a few quick calls. A runtime that hangs on one pod holds up that pod only.
+const INSPECT_DEADLINE: Duration = Duration::from_secs(30);
+/// Pauses after a failed inspection.
+const INSPECT_RETRY_FIRST: Duration = Duration::from_secs(1);
+const INSPECT_RETRY_MAX: Duration = Duration::from_secs(10);
+/// The safety net below all events and deadlines; spread over the workers.
+const RESYNC: Duration = Duration::from_secs(600);
+/// An operation whose task broke is not begun again at once.
+const AFTER_PANIC: Duration = Duration::from_secs(10);
+
+/// What all workers share.
+pub struct Shared {
+    pub hands: Hands,
+    pub clock: Arc<dyn Clock>,
+    pub view: Arc<View>,
+    pub node: watch::Receiver<Arc<NodeFacts>>,
+    pub plan: PlanFn,
+}
+
+impl Shared {
+    fn runtime(&self) -> &dyn Runtime {
+        &*self.hands.runtime
+    }
+
+    fn events(&self) -> &dyn EventSink {
+        &*self.hands.events
+    }
+}
+
+/// What a worker is to do.
+#[derive(Clone, Debug)]
+pub struct Assignment {
+    /// JSON of the pod; `None` for a pod that only the runtime knows.
+    pub pod: Option<Arc<[u8]>>,
+    pub wish: Wish,
+}
+
+/// A hint that something happened to the pod.
+#[derive(Default)]
+pub struct Nudge {
+    notify: Notify,
+    urgent: AtomicBool,
+}
+
+impl Nudge {
+    pub fn give(&self, urgent: bool) {
+        if urgent {
+            self.urgent.store(true, Ordering::Release);
+        }
+        self.notify.notify_one();
+    }
+}
+
+pub struct Worker {
+    shared: Arc<Shared>,
+    id: PodRef,
+    assignment: watch::Receiver<Assignment>,
+    node: watch::Receiver<Arc<NodeFacts>>,
+    nudge: Arc<Nudge>,
+    random: fastrand::Rng,
+    /// The record as it is on disk; the memory of the pod is decoded from it for each turn.
+    record: Vec<u8>,
+    saved: bool,
+    session: Session,
+    operations: JoinSet<(u64, planner::Outcome)>,
+    running: BTreeMap<OpKey, Running>,
+    begun: u64,
+    inspect_failures: u32,
+    pause_until: Option<Timestamp>,
+}
+
+struct Running {
+    number: u64,
+    action: Action,
+    abort: AbortHandle,
+}
+
+enum Next {
+    Finished,
+    /// Until something happens, or this time comes.
+    Wait(Option<Timestamp>),
+}
+
+impl Worker {
+    pub fn new(
+        shared: Arc<Shared>,
+        id: PodRef,
+        assignment: watch::Receiver<Assignment>,
+        nudge: Arc<Nudge>,
+        seed: u64,
+    ) -> Self {
+        let node = shared.node.clone();
+        Self {
+            shared,
+            id,
+            assignment,
+            node,
+            nudge,
+            random: fastrand::Rng::with_seed(seed),
+            record: Vec::new(),
+            saved: true,
+            session: Session::default(),
+            operations: JoinSet::new(),
+            running: BTreeMap::new(),
+            begun: 0,
+            inspect_failures: 0,
+            pause_until: None,
+        }
+    }
+
+    /// Works until nothing is left of the pod.
+    pub async fn run(mut self) {
+        let mut memory = Box::pin(self.remember()).await;
+        loop {
+            // Boxed: a resting worker should not carry the size of a whole turn.
+            match Box::pin(self.turn(memory)).await {
+                Next::Finished => return,
+                Next::Wait(until) => self.wait(until).await,
+            }
+            memory = self.recall();
+            self.collect(&mut memory);
+        }
+    }
+
+    /// What an earlier life of the agent left on disk.
+    async fn remember(&mut self) -> Memory {
+        let files = &*self.shared.hands.files;
+        let folders = &self.shared.hands.folders;
+        self.session.seen_attempts = log_attempts(files, &folders.logs(&self.id)).await;
+        let found = record::load(files, &folders.record(&self.id)).await;
+        let memory = found.map(|(_, memory)| memory).unwrap_or_default();
+        self.record = record::encode(&self.id, &memory);
+        memory
+    }
+
+    fn recall(&self) -> Memory {
+        record::decode(&self.record).map(|(_, memory)| memory).unwrap_or_default()
+    }
+
+    async fn turn(&mut self, memory: Memory) -> Next {
+        let assignment = self.assignment.borrow_and_update().clone();
+        let node = self.node.borrow_and_update().clone();
+        let runtime = match timeout(INSPECT_DEADLINE, inspect(self.shared.runtime(), &self.id.uid)).await {
+            Ok(Ok(runtime)) => runtime,
+            Ok(Err(error)) => return self.inspection_failed(&error),
+            Err(_) => return self.inspection_failed(&deadline_passed()),
+        };
+        self.inspect_failures = 0;
+        let pod = assignment.pod.as_deref().and_then(|json| self.decode(json)).map(Arc::new);
+        self.session.observe(&runtime);
+        self.read_last_words(pod.as_deref(), &runtime).await;
+
+        let now = self.shared.clock.now();
+        let wish = effective_wish(&assignment.wish, pod.as_deref(), &memory, &runtime);
+        let facts = Facts {
+            id: &self.id,
+            pod: pod.as_deref(),
+            wish: &wish,
+            runtime: &runtime,
+            memory: &memory,
+            session: &self.session,
+            node: &node,
+            now,
+        };
+        let plan = (self.shared.plan)(&facts);
+        self.carry_out(plan, pod, &node, now).await
+    }
+
+    async fn carry_out(
+        &mut self,
+        plan: Plan,
+        pod: Option<Arc<api::Pod>>,
+        node: &Arc<NodeFacts>,
+        now: Timestamp,
+    ) -> Next {
+        if !plan.why.is_empty() {
+            self.shared.view.note(&self.id, now, plan.why);
+        }
+        if plan.finished {
+            return Next::Finished;
+        }
+        let cleaning = plan.actions.contains(&Action::Cleanup) || self.running.contains_key(&OpKey::Cleanup);
+        self.save(&plan.memory, cleaning).await;
+        if let Some(status) = &plan.status {
+            self.publish(status);
+        }
+        plan.events.into_iter().for_each(|event| self.shared.events().emit(event));
+        if self.pause_until.is_some_and(|until| now < until) {
+            return Next::Wait(self.pause_until);
+        }
+        self.pause_until = None;
+        for action in plan.actions {
+            match action {
+                Action::Cancel(key) => self.cancel(&key),
+                action => self.begin(action, pod.clone(), node.clone(), now),
+            }
+        }
+        Next::Wait(plan.wake_at)
+    }
+
+    fn decode(&self, json: &[u8]) -> Option<api::Pod> {
+        serde_json::from_slice(json)
+            .inspect_err(|error| tracing::error!(%error, pod = %self.id, "a pod's own JSON does not decode"))
+            .ok()
+    }
+
+    /// To disk, before anything of it is acted on. A disk that is full does not keep a pod from ending: it is said, and
+    /// the next turn tries again.
+    async fn save(&mut self, memory: &Memory, cleaning: bool) {
+        let record = record::encode(&self.id, memory);
+        if self.saved && record == self.record {
+            return;
+        }
+        self.record = record;
+        if cleaning {
+            return; // the folder is going away
+        }
+        let hands = &self.shared.hands;
+        let path = hands.folders.record(&self.id);
+        match record::save(&*hands.files, &path, &self.record).await {
+            Ok(()) => self.saved = true,
+            Err(error) => {
+                self.saved = false;
+                tracing::error!(path = %path.display(), %error, pod = %self.id, "could not write a pod's record");
+            }
+        }
+    }
+
+    fn publish(&self, status: &api::PodStatus) {
+        let json = serde_json::to_vec(status).unwrap_or_default();
+        if self.shared.view.status(&self.id.uid).as_deref() != Some(&json[..]) {
+            self.shared.view.set_status(&self.id, status);
+        }
+    }
+
+    fn begin(&mut self, action: Action, pod: Option<Arc<api::Pod>>, node: Arc<NodeFacts>, now: Timestamp) {
+        let key = action.key();
+        self.cancel(&key);
+        self.begun += 1;
+        let number = self.begun;
+        let grace_seconds = match &action {
+            Action::StopContainer { grace, .. } => i64::try_from(grace.as_secs()).ok(),
+            _ => None,
+        };
+        let operation =
+            Operation { id: self.id.clone(), pod, node, action: action.clone(), token: self.random.u32(..) };
+        let shared = self.shared.clone();
+        let task = async move { (number, Box::pin(shared.hands.perform(operation)).await) };
+        let abort = self.operations.spawn(task);
+        self.session.done.remove(&key);
+        self.session.ops.insert(key.clone(), planner::Operation { since: now, grace_seconds });
+        self.running.insert(key, Running { number, action, abort });
+    }
+
+    fn cancel(&mut self, key: &OpKey) {
+        if let Some(running) = self.running.remove(key) {
+            running.abort.abort();
+            self.session.ops.remove(key);
+        }
+    }
+
+    /// Takes in all operations that have ended by now.
+    fn collect(&mut self, memory: &mut Memory) {
+        while let Some(ended) = self.operations.try_join_next() {
+            self.absorb(memory, ended);
+        }
+    }
+
+    fn absorb(&mut self, memory: &mut Memory, ended: Result<(u64, planner::Outcome), tokio::task::JoinError>) {
+        let now = self.shared.clock.now();
+        match ended {
+            Ok((number, outcome)) => {
+                // An operation that was given up may have ended just before: what replaced it has another number.
+                let Some(key) = self.running.iter().find(|(_, r)| r.number == number).map(|(k, _)| k.clone()) else {
+                    return;
+                };
+                let Some(running) = self.running.remove(&key) else { return };
+                self.session.ops.remove(&key);
+                if !is_failure(&outcome) {
+                    self.session.done.insert(key, (running.action, now));
+                }
+                memory.absorb(&mut self.session, outcome, now);
+                self.record = record::encode(&self.id, memory);
+                self.saved = false;
+            }
+            Err(error) if error.is_cancelled() => {}
+            Err(error) => {
+                tracing::error!(%error, pod = %self.id, "an operation broke, which is a bug; its pod pauses");
+                let finished: Vec<_> =
+                    self.running.iter().filter(|(_, r)| r.abort.is_finished()).map(|(k, _)| k.clone()).collect();
+                for key in finished {
+                    self.running.remove(&key);
+                    self.session.ops.remove(&key);
+                }
+                self.pause_until = now.checked_add(AFTER_PANIC).ok();
+            }
+        }
+    }
+
+    /// Until something happens. Every arm is cancel-safe: nothing is taken out before its arm is chosen, except an ended
+    /// operation, which is put into the record at once.
+    async fn wait(&mut self, until: Option<Timestamp>) {
+        let mut resync = RESYNC.mul_f64(1.0 + self.random.f64() / 2.0);
+        if let Some(until) = until {
+            resync = resync.min(until_then(self.shared.clock.now(), until));
+        }
+        let wake = sleep(resync);
+        tokio::pin!(wake);
+        loop {
+            tokio::select! {
+                Some(ended) = self.operations.join_next(), if !self.operations.is_empty() => {
+                    let mut memory = self.recall();
+                    self.absorb(&mut memory, ended);
+                    return;
+                }
+                changed = self.assignment.changed() => {
+                    if changed.is_err() {
+                        // The registry has gone; the agent ends and takes this task with it.
+                        std::future::pending::<()>().await;
+                    }
+                    return;
+                }
+                _ = self.node.changed() => return,
+                () = self.nudge.notify.notified() => {
+                    // The echo of our own operation: its end inspects anyway.
+                    let urgent = self.nudge.urgent.swap(false, Ordering::AcqRel);
+                    if urgent || self.running.is_empty() {
+                        return;
+                    }
+                }
+                () = &mut wake => return,
+            }
+        }
+    }
+
+    fn inspection_failed(&mut self, error: &CriError) -> Next {
+        let text = format!("error determining status: {error}");
+        if self.inspect_failures == 0 {
+            self.shared.events().emit(Event::warning(&self.id, event_reason::FAILED_SYNC, text.clone()));
+        }
+        let now = self.shared.clock.now();
+        self.shared.view.note(&self.id, now, vec![format!("nothing is done: {text}")]);
+        let pause = (INSPECT_RETRY_FIRST * (1 << self.inspect_failures.min(4))).min(INSPECT_RETRY_MAX);
+        self.inspect_failures = self.inspect_failures.saturating_add(1);
+        Next::Wait(now.checked_add(pause).ok())
+    }
+
+    async fn read_last_words(&mut self, pod: Option<&api::Pod>, runtime: &PodRuntime) {
+        if pod.is_none() {
+            return;
+        }
+        for container in &runtime.containers {
+            if container.state.exit().is_some() && !self.session.termination_messages.contains_key(&container.id) {
+                let words = read_last_words(&*self.shared.hands.files, container).await;
+                self.session.termination_messages.insert(container.id.clone(), words);
+            }
+        }
+    }
+}
+
+/// A pod's end outlives the agent: grace that has begun goes on, and a pod whose specification is lost gets the grace
+/// that its containers were annotated with.
+fn effective_wish(wish: &Wish, pod: Option<&api::Pod>, memory: &Memory, runtime: &PodRuntime) -> Wish {
+    let Wish::End(end) = wish else {
+        return Wish::Run;
+    };
+    if let Some(begun) = &memory.ending {
+        let kill_at = |e: &Ending| e.since.as_second().saturating_add(e.grace_seconds);
+        let sooner = if kill_at(begun) <= kill_at(end) { begun } else { end };
+        return Wish::End(Ending { forget: end.forget || begun.forget, ..sooner.clone() });
+    }
+    let mut end = end.clone();
+    if pod.is_none() {
+        let annotated = runtime.containers.iter().filter_map(|c| {
+            c.annotations.get(annotation::POD_TERMINATION_GRACE_PERIOD).and_then(|text| text.parse::<i64>().ok())
+        });
+        end.grace_seconds = annotated.max().unwrap_or(1).max(1);
+    }
+    Wish::End(end)
+}
+
+fn is_failure(outcome: &planner::Outcome) -> bool {
+    use planner::Outcome::{CleanupFailed, ImageFailed, SandboxFailed, StartFailed, TeardownFailed};
+    matches!(
+        outcome,
+        SandboxFailed { .. }
+            | ImageFailed { .. }
+            | StartFailed { .. }
+            | TeardownFailed { .. }
+            | CleanupFailed { .. }
+    )
+}
+
+fn until_then(now: Timestamp, then: Timestamp) -> Duration {
+    Duration::try_from(then.duration_since(now)).unwrap_or(Duration::ZERO)
+}
+
+fn deadline_passed() -> CriError {
+    CriError::new(crablet_cri::ErrorKind::DeadlineExceeded, "the runtime does not answer")
+}

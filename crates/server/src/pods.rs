@@ -1,0 +1,44 @@
+//! `/pods`: which pods should run here and how they are.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::routing::get;
+
+use crate::ports::PodView;
+use crate::{healthz, reply};
+
+/// All that the read-only port serves.
+pub fn router(view: Arc<dyn PodView>) -> Router {
+    routes(view).fallback(reply::not_found).method_not_allowed_fallback(reply::method_not_allowed)
+}
+
+/// What the read-only port and the local socket have in common.
+pub(crate) fn routes(view: Arc<dyn PodView>) -> Router {
+    let pods = Router::new().route("/pods", get(pods)).route("/pods/", get(pods)).with_state(view.clone());
+    healthz::routes(view).merge(pods)
+}
+
+async fn pods(State(view): State<Arc<dyn PodView>>) -> Response {
+    reply::json(StatusCode::OK, pod_list(&view.pods_json()))
+}
+
+/// A `v1.PodList`, put together from pods that are JSON already. The newline at the end is upstream's.
+fn pod_list(pods: &[bytes::Bytes]) -> Vec<u8> {
+    const HEAD: &[u8] = br#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":["#;
+    const TAIL: &[u8] = b"]}\n";
+    let size = pods.iter().map(|pod| pod.len() + 1).sum::<usize>() + HEAD.len() + TAIL.len();
+    let mut list = Vec::with_capacity(size);
+    list.extend_from_slice(HEAD);
+    for (index, pod) in pods.iter().enumerate() {
+        if index > 0 {
+            list.push(b',');
+        }
+        list.extend_from_slice(pod);
+    }
+    list.extend_from_slice(TAIL);
+    list
+}

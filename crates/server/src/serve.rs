@@ -1,0 +1,157 @@
+//! Accept loops with limits. Nothing here wakes up while nobody asks.
+
+use std::future::{Future, pending};
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::{debug, warn};
+
+use crate::unix::{BindError, LocalSocket};
+
+/// What strangers may use up.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// More wait in the kernel's queue.
+    connections: usize,
+    /// A connection ends after this long, whatever it does: nobody keeps a place by reading slowly.
+    lifetime: Option<Duration>,
+}
+
+const TCP: Limits = Limits { connections: 64, lifetime: Some(Duration::from_secs(300)) };
+/// Who watches stays: only root and the agent's own user come this far.
+const LOCAL: Limits = Limits { connections: 64, lifetime: None };
+
+/// How long a client may take to send the head of a request, and how long a connection may rest between two of them.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// Upstream's limit is 1 MiB; nothing that is served here has a use for more than this.
+const MAX_HEAD_BYTES: usize = 64 << 10;
+/// How long answers under way may take to end once the agent stops.
+const DRAIN: Duration = Duration::from_secs(1);
+/// After an accept that failed for want of something, such as file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+
+/// Serves until `shutdown`. Dropping the future ends every connection.
+pub async fn serve_tcp(listener: TcpListener, router: Router, shutdown: impl Future<Output = ()>) {
+    accept_loop(&listener, router, shutdown, TCP).await;
+}
+
+/// Binds and serves until `shutdown`. Use [`LocalSocket`] to learn of a failed bind earlier.
+pub async fn serve_unix(
+    path: &Path,
+    router: Router,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), BindError> {
+    LocalSocket::bind(path).await?.serve(router, shutdown).await;
+    Ok(())
+}
+
+impl LocalSocket {
+    /// Serves until `shutdown`, then removes the socket file.
+    pub async fn serve(self, router: Router, shutdown: impl Future<Output = ()>) {
+        accept_loop(&self, router, shutdown, LOCAL).await;
+    }
+}
+
+trait Accept {
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// `None`: a peer that was turned away. Cancel-safe.
+    fn accept(&self) -> impl Future<Output = io::Result<Option<Self::Stream>>> + Send;
+}
+
+impl Accept for TcpListener {
+    type Stream = TcpStream;
+
+    async fn accept(&self) -> io::Result<Option<TcpStream>> {
+        self.accept().await.map(|(stream, _)| Some(stream))
+    }
+}
+
+impl Accept for LocalSocket {
+    type Stream = UnixStream;
+
+    async fn accept(&self) -> io::Result<Option<UnixStream>> {
+        self.accept().await
+    }
+}
+
+async fn accept_loop<L: Accept>(
+    listener: &L,
+    router: Router,
+    shutdown: impl Future<Output = ()>,
+    limits: Limits,
+) {
+    let (stop, stopping) = watch::channel(());
+    let mut connections = JoinSet::new();
+    tokio::pin!(shutdown);
+    loop {
+        let room = connections.len() < limits.connections;
+        // Every arm is cancel-safe: an accept that is not done has taken nothing from the kernel's queue.
+        tokio::select! {
+            () = &mut shutdown => break,
+            _ = connections.join_next(), if !connections.is_empty() => (),
+            accepted = async { if room { listener.accept().await } else { pending().await } } => match accepted {
+                Ok(Some(stream)) => {
+                    connections.spawn(connection(stream, router.clone(), stopping.clone(), limits));
+                }
+                Ok(None) => (),
+                Err(error) if is_the_peers_fault(&error) => (),
+                Err(error) => {
+                    warn!(err = %error, "Cannot accept connections");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+        }
+    }
+    drop(stop);
+    let drained = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(DRAIN, drained).await.is_err() {
+        debug!(count = connections.len(), "Ending connections that did not end by themselves");
+    }
+    connections.shutdown().await;
+}
+
+fn is_the_peers_fault(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+async fn connection<S>(stream: S, router: Router, mut stopping: watch::Receiver<()>, limits: Limits)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let serving = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    tokio::pin!(serving);
+    let expired = async {
+        match limits.lifetime {
+            Some(lifetime) => tokio::time::sleep(lifetime).await,
+            None => pending().await,
+        }
+    };
+    tokio::select! {
+        result = &mut serving => {
+            if let Err(error) = result {
+                debug!(err = %error, "A connection ended badly");
+            }
+        }
+        // The sender is dropped when the agent stops. What is being answered is answered to its end.
+        _ = stopping.changed() => {
+            serving.as_mut().graceful_shutdown();
+            let _ = serving.await;
+        }
+        () = expired => debug!("A connection was open for too long"),
+    }
+}

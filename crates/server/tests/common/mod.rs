@@ -1,0 +1,142 @@
+//! A small world to serve, and a client that sends bytes as they are.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use crablet_server::{LocalSocket, ManifestRefusal, Manifests, PodView, Stored, local_router};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+
+/// Pods as a view would tell of them.
+pub struct World {
+    pub changed: watch::Sender<u64>,
+    pub trouble: Mutex<Option<String>>,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self { changed: watch::channel(0).0, trouble: Mutex::default() }
+    }
+}
+
+impl World {
+    pub fn change(&self) {
+        self.changed.send_modify(|version| *version += 1);
+    }
+}
+
+impl PodView for World {
+    fn pods_json(&self) -> Vec<Bytes> {
+        [r#"{"metadata":{"name":"a"}}"#, r#"{"metadata":{"name":"b"}}"#].map(Bytes::from).into()
+    }
+
+    fn summary_json(&self) -> Bytes {
+        format!(r#"{{"version":{}}}"#, *self.changed.borrow()).into()
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    fn explain_json(&self, namespace: &str, name: &str) -> Option<Bytes> {
+        (namespace == "default" && name == "web").then(|| Bytes::from("[]"))
+    }
+
+    fn health(&self) -> Result<(), String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone().map_or(Ok(()), Err)
+    }
+}
+
+/// Manifests in memory.
+#[derive(Default)]
+pub struct Shelf(Mutex<BTreeMap<String, Vec<u8>>>);
+
+#[async_trait]
+impl Manifests for Shelf {
+    async fn put(&self, name: &str, body: &[u8]) -> Result<Stored, ManifestRefusal> {
+        match body {
+            b"wrong" => Err(ManifestRefusal::Invalid("spec.containers:\n  Required value".to_owned())),
+            b"full" => Err(ManifestRefusal::Storage("no space left".to_owned())),
+            _ => {
+                let mut shelf = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                let created = shelf.insert(name.to_owned(), body.to_vec()).is_none();
+                Ok(Stored { created, warnings: vec!["odd".to_owned()] })
+            }
+        }
+    }
+
+    async fn get(&self, name: &str) -> Option<Vec<u8>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    async fn list(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
+    async fn delete(&self, name: &str) -> Result<bool, String> {
+        match name {
+            "stuck" => Err("read-only file system".to_owned()),
+            _ => Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(name).is_some()),
+        }
+    }
+}
+
+/// A served local socket in a folder of its own.
+pub struct Local {
+    pub world: Arc<World>,
+    pub path: PathBuf,
+    pub stop: oneshot::Sender<()>,
+    pub serving: JoinHandle<()>,
+    _folder: tempfile::TempDir,
+}
+
+impl Local {
+    pub async fn start() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("root/crablet.sock");
+        let world = Arc::new(World::default());
+        let router = local_router(world.clone(), Arc::new(Shelf::default()));
+        let socket = LocalSocket::bind(&path).await.expect("a socket");
+        let (stop, stopped) = oneshot::channel();
+        let serving = tokio::spawn(socket.serve(router, async {
+            let _ = stopped.await;
+        }));
+        Self { world, path, stop, serving, _folder: folder }
+    }
+
+    /// Sends a request and returns the status and the body.
+    pub async fn ask(&self, method: &str, target: &str, body: &[u8]) -> (u16, String) {
+        let length = body.len();
+        let head = format!(
+            "{method} {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+        );
+        let answer = exchange(&self.path, &[head.as_bytes(), body].concat()).await;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
+        (status.unwrap_or_else(|| panic!("{method} {target}: {answer:?}")), body.to_owned())
+    }
+}
+
+/// Sends bytes as they are and reads until the server closes.
+pub async fn exchange(path: &Path, bytes: &[u8]) -> String {
+    let (mut read, mut write) = UnixStream::connect(path).await.expect("a connection").into_split();
+    let bytes = bytes.to_vec();
+    // The server may answer and close before it has read everything.
+    let sending = tokio::spawn(async move {
+        let _ = write.write_all(&bytes).await;
+        write
+    });
+    let mut answer = Vec::new();
+    let reading = read.read_to_end(&mut answer);
+    let _ = tokio::time::timeout(Duration::from_secs(10), reading).await.expect("an end of the answer");
+    sending.abort();
+    String::from_utf8_lossy(&answer).into_owned()
+}

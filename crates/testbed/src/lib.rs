@@ -1,0 +1,34 @@
+//! The test bed: real parts for tests, benches and the demo. Synchronous, so that a test reads from top to bottom.
+//!
+//! | module | what it gives |
+//! |---|---|
+//! | [`containerd`] | a real containerd of our own (the distribution's or the pinned one), and proof that it left nothing |
+//! | [`agent`] | the `crablet` binary as a child: start, kill -9, manifests, waiting for what it reports |
+//! | [`images`] | images made on the spot, without a registry |
+//! | [`http`] | the few lines of HTTP/1.1 that tests need, over TCP and unix sockets |
+//! | [`packages`], [`pinned`], [`cache`] | what must be installed or built first, and where it is kept |
+//! | [`scratch`], [`teardown`], [`guard`] | folders that know how to be removed: on drop, on Ctrl-C, by the next run |
+//!
+//! Deliberately absent: no stand-ins for the runtime (the fake that speaks CRI lives beside its port, in
+//! `crates/cri`), and no way to use a containerd that someone else runs on the machine.
+
+pub mod agent;
+pub mod cache;
+mod cgroups;
+pub mod containerd;
+pub mod guard;
+pub mod http;
+pub mod images;
+mod mounts;
+pub mod network;
+pub mod packages;
+pub mod pinned;
+pub mod process;
+pub mod say;
+pub mod scratch;
+pub mod sha256;
+pub mod teardown;
+pub mod wait;
+
+pub use agent::{Agent, Snapshot};
+pub use containerd::{Containerd, Flavor, Leftovers, StartOptions};

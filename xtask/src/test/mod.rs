@@ -1,0 +1,131 @@
+//! `test`: everything that must hold, stage by stage, with one summary at the end.
+
+mod invariants;
+mod sources;
+mod tally;
+mod targets;
+
+use std::io::{BufRead, BufReader, IsTerminal};
+use std::process::{ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use crablet_testbed::guard::{self, Group};
+use crablet_testbed::{Flavor, packages, pinned, say, scratch};
+
+use self::tally::Tally;
+use self::targets::Only;
+use crate::args::Args;
+use crate::{table, workspace};
+
+pub fn run(mut args: Args) -> Result<ExitCode> {
+    let only: Option<Only> = args.value("--only")?;
+    args.done()?;
+    guard::install()?;
+    let mut report = Report::default();
+    let mut tally = Tally::default();
+    let mut runtimes = String::from("none");
+    if only.is_none_or(Only::needs_runtime) {
+        report.stage("packages", packages::ensure_runtime);
+        runtimes = prepare_runtimes(&mut report);
+    }
+    if only.is_none() {
+        report.stage("format", || cargo(&["fmt", "--all", "--check"]));
+        report.stage("lints", || cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
+        report.stage("invariants", invariants::check);
+    }
+    report.stage("tests", || cargo_test(only, &runtimes, &mut tally));
+    // A test that was killed (by a time limit, by hand) could not clean up after itself.
+    scratch::sweep()?;
+    println!("\n{}", report.render());
+    println!("{tally}");
+    let all_well = report.all_passed() && tally.failed == 0;
+    Ok(if all_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Which runtimes the tests are told to use: as the environment says, or both; a pinned one that cannot be built is a
+/// failed stage, and the tests still run on the other.
+fn prepare_runtimes(report: &mut Report) -> String {
+    let wanted = std::env::var("CRABLET_TEST_RUNTIMES").unwrap_or_else(|_| "debian,pinned".into());
+    let mut names: Vec<&str> = wanted.split(',').map(str::trim).collect();
+    if names.contains(&Flavor::Pinned.name())
+        && !report.stage("pinned runtime", || pinned::ensure().map(drop))
+    {
+        say::note("hint: `CRABLET_TEST_RUNTIMES=debian cargo xtask test` leaves it out");
+        names.retain(|name| *name != Flavor::Pinned.name());
+    }
+    names.join(",")
+}
+
+fn cargo(args: &[&str]) -> Result<()> {
+    let mut child = workspace::cargo().args(args).spawn().context("cannot run `cargo`")?;
+    let _group = Group::of(&child);
+    let status = child.wait()?;
+    if !status.success() {
+        bail!("`cargo {}` failed", args[0]);
+    }
+    Ok(())
+}
+
+/// Runs the tests, shows their output as it comes, and counts from cargo's own result lines.
+fn cargo_test(only: Option<Only>, runtimes: &str, tally: &mut Tally) -> Result<()> {
+    let mut command = workspace::cargo();
+    command.args(["test", "--no-fail-fast"]);
+    match only {
+        None => command.arg("--workspace"),
+        Some(only) => command.args(targets::arguments(only)?),
+    };
+    if std::io::stdout().is_terminal() {
+        command.args(["--color", "always"]);
+    }
+    let mut child = command.env("CRABLET_TEST_RUNTIMES", runtimes).stdout(Stdio::piped()).spawn()?;
+    let _group = Group::of(&child);
+    let output = BufReader::new(child.stdout.take().context("the pipe was asked for")?);
+    for line in output.split(b'\n') {
+        let line = line?;
+        let line = String::from_utf8_lossy(&line);
+        println!("{line}");
+        tally.read(&line);
+    }
+    if !child.wait()?.success() {
+        bail!("`cargo test` failed");
+    }
+    Ok(())
+}
+
+/// What each stage came to.
+#[derive(Default)]
+struct Report {
+    stages: Vec<(&'static str, Duration, Result<()>)>,
+}
+
+impl Report {
+    /// Runs a stage and notes its time; says whether it passed. A failure does not stop the later stages: one run
+    /// tells all.
+    fn stage(&mut self, name: &'static str, work: impl FnOnce() -> Result<()>) -> bool {
+        say::step(name);
+        let started = Instant::now();
+        let result = work();
+        if let Err(error) = &result {
+            // After Ctrl-C every stage fails, and none of it is worth showing.
+            guard::let_it_finish();
+            eprintln!("error: {error:#}");
+        }
+        let passed = result.is_ok();
+        self.stages.push((name, started.elapsed(), result));
+        passed
+    }
+
+    fn all_passed(&self) -> bool {
+        self.stages.iter().all(|(_, _, result)| result.is_ok())
+    }
+
+    fn render(&self) -> String {
+        let heading = ["STAGE", "RESULT", "SECONDS"].map(String::from).to_vec();
+        let row = |(name, time, result): &(&str, Duration, Result<()>)| {
+            let word = if result.is_ok() { "ok" } else { "FAILED" };
+            vec![name.to_string(), word.into(), format!("{:.1}", time.as_secs_f32())]
+        };
+        table::render(&std::iter::once(heading).chain(self.stages.iter().map(row)).collect::<Vec<_>>())
+    }
+}
