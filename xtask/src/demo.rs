@@ -18,6 +18,8 @@ use crate::{table, workspace};
 
 /// How long all pods may take to come up.
 const START: Duration = Duration::from_secs(120);
+/// The example that does one thing and ends.
+const ENDS: &str = "once-";
 const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 pub fn run(mut args: Args) -> Result<ExitCode> {
@@ -77,7 +79,8 @@ impl Demo {
     fn show(&self) -> Result<()> {
         let heading =
             ["NAME", "NAMESPACE", "PHASE", "READY", "RESTARTS", "ADDRESS"].map(String::from).to_vec();
-        let rows = self.snapshot.pods.iter().map(row);
+        let mut rows: Vec<_> = self.snapshot.pods.iter().map(row).collect();
+        rows.sort();
         println!("\n{}", table::render(&std::iter::once(heading).chain(rows).collect::<Vec<_>>()));
         let web = self.snapshot.pod("web").context("no pod `web` among the examples")?;
         let address = Agent::address_of(web, images::WEB_PORT)?;
@@ -157,7 +160,7 @@ fn put_examples(agent: &Agent) -> Result<usize> {
 
 fn is_settled(pod: &PodLine) -> bool {
     match pod.phase.as_str() {
-        "Running" => pod.ready,
+        "Running" => pod.ready && !pod.name.starts_with(ENDS),
         phase => phase == "Succeeded" || phase == "Failed",
     }
 }

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use crablet::wiring::{Addresses, Agent, Ports};
+use crablet::wiring::{Agent, Listeners, Ports};
 use crablet::{cli, logging};
 use crablet_config::{Command, Environment, KUBERNETES_VERSION, Settings};
-use crablet_host::memory;
+use crablet_host::{keeper, memory};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
 
@@ -16,6 +16,9 @@ use tracing::{error, info, warn};
 const DRAIN: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|arg| arg == keeper::KEEPER_ARGUMENT) {
+        return if keeper::run().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
     // Before the first thread: the allocator's arenas cannot be taken back.
     memory::limit_arenas();
     let env = Environment { hostname: cli::hostname() };
@@ -76,8 +79,10 @@ fn with_runtime(settings: &Settings) -> anyhow::Result<()> {
 async fn agent(settings: &Settings) -> anyhow::Result<()> {
     // First of all, so that no signal finds its default action in place.
     let mut stop = Stop::new().context("cannot listen to signals")?;
+    let listeners = Listeners::open(settings).await?;
+    announce(settings, &listeners);
     let mut agent = Agent::start(settings, Ports::real(settings)?);
-    announce(settings, &agent.serve(settings).await?);
+    agent.serve(listeners);
 
     // Every arm is cancel-safe, and none is polled again after another has won.
     tokio::select! {
@@ -89,12 +94,13 @@ async fn agent(settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn announce(settings: &Settings, addresses: &Addresses) {
-    if let Some(address) = addresses.healthz {
-        info!(%address, "Serving /healthz");
-    }
-    if let Some(address) = addresses.read_only {
-        info!(%address, "Serving pods to anyone who asks");
+fn announce(settings: &Settings, listeners: &Listeners) {
+    for (listener, what) in
+        [(&listeners.healthz, "/healthz"), (&listeners.read_only, "pods to anyone who asks")]
+    {
+        if let Some(address) = listener.as_ref().and_then(|l| l.local_addr().ok()) {
+            info!(%address, "Serving {what}");
+        }
     }
     info!(path = %settings.local_socket().display(), "Listening on the local socket");
 }

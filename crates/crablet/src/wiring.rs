@@ -1,6 +1,6 @@
 //! Joins the parts. The only place that starts long-lived tasks: they all live in [`Agent`] and end with it.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -8,7 +8,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use crablet_config::Settings;
 use crablet_cri::Runtime;
-use crablet_cri::client::{CriClient, Timeouts};
+use crablet_cri::client::{CriClient, KeepOpen, Timeouts};
+use crablet_host::keeper::Keeper;
 use crablet_host::{Clock, Files, LinuxFiles, SystemClock};
 use crablet_planner::pod::NodeFacts;
 use crablet_planner::pod::config::parse_resolv_conf;
@@ -51,8 +52,8 @@ impl Ports {
     pub fn real(settings: &Settings) -> anyhow::Result<Self> {
         let endpoint = &settings.container_runtime_endpoint;
         let timeouts = Timeouts { request: settings.runtime_request_timeout };
-        let runtime =
-            CriClient::new(endpoint, timeouts).with_context(|| format!("container runtime {endpoint}"))?;
+        let runtime = CriClient::new(endpoint, timeouts, keep_open())
+            .with_context(|| format!("container runtime {endpoint}"))?;
         Ok(Self {
             runtime: Arc::new(runtime),
             files: Arc::new(LinuxFiles),
@@ -66,6 +67,18 @@ impl Ports {
     }
 }
 
+/// Calls to the runtime run to their end even if the agent is killed. Without a keeper all else works as well.
+fn keep_open() -> Option<KeepOpen> {
+    let keeper = Keeper::spawn()
+        .inspect_err(|error| tracing::warn!(%error, "no keeper: a kill of the agent may cut off a call to the runtime"))
+        .ok()?;
+    Some(Arc::new(move |connection| {
+        if let Err(error) = keeper.keep(connection) {
+            tracing::warn!(%error, "the keeper did not take a connection to the runtime");
+        }
+    }))
+}
+
 /// The running agent. Dropping it ends all its tasks; containers are not touched.
 pub struct Agent {
     tasks: JoinSet<()>,
@@ -74,11 +87,30 @@ pub struct Agent {
     hints: mpsc::WeakSender<Hint>,
 }
 
-/// Where the agent listens.
-#[derive(Clone, Debug, Default)]
-pub struct Addresses {
-    pub healthz: Option<SocketAddr>,
-    pub read_only: Option<SocketAddr>,
+/// What the agent listens on. Opened before anything else is done: the local socket is also the lock that keeps a second
+/// agent away from the same root folder.
+pub struct Listeners {
+    pub healthz: Option<TcpListener>,
+    pub read_only: Option<TcpListener>,
+    local: LocalSocket,
+}
+
+impl Listeners {
+    pub async fn open(settings: &Settings) -> anyhow::Result<Self> {
+        Ok(Self {
+            local: LocalSocket::bind(&settings.local_socket()).await?,
+            healthz: listen(settings.healthz_bind_address, settings.healthz_port).await?,
+            read_only: listen(settings.address, settings.read_only_port).await?,
+        })
+    }
+}
+
+async fn listen(address: IpAddr, port: Option<u16>) -> anyhow::Result<Option<TcpListener>> {
+    let Some(port) = port else {
+        return Ok(None);
+    };
+    let listener = TcpListener::bind((address, port)).await;
+    Ok(Some(listener.with_context(|| format!("cannot listen on {address}:{port}"))?))
 }
 
 impl Agent {
@@ -139,39 +171,18 @@ impl Agent {
         &self.submitted
     }
 
-    /// Opens the ports and the local socket.
-    pub async fn serve(&mut self, settings: &Settings) -> anyhow::Result<Addresses> {
+    /// Answers on what was opened.
+    pub fn serve(&mut self, listeners: Listeners) {
         let view: Arc<dyn PodView> =
             Arc::new(ServedView { view: self.view.clone(), hints: self.hints.clone() });
-        let mut addresses = Addresses::default();
-        if let Some(port) = settings.healthz_port {
-            let router = healthz_router(view.clone());
-            addresses.healthz = Some(self.listen(settings.healthz_bind_address, port, router).await?);
+        if let Some(listener) = listeners.healthz {
+            self.tasks.spawn(serve_tcp(listener, healthz_router(view.clone()), std::future::pending()));
         }
-        if let Some(port) = settings.read_only_port {
-            let router = read_only_router(view.clone());
-            addresses.read_only = Some(self.listen(settings.address, port, router).await?);
+        if let Some(listener) = listeners.read_only {
+            self.tasks.spawn(serve_tcp(listener, read_only_router(view.clone()), std::future::pending()));
         }
-        let path = settings.local_socket();
-        let socket =
-            LocalSocket::bind(&path).await.with_context(|| format!("local socket {}", path.display()))?;
         let router = local_router(view, Arc::new(ServedManifests(self.submitted.clone())));
-        self.tasks.spawn(socket.serve(router, std::future::pending()));
-        Ok(addresses)
-    }
-
-    async fn listen(
-        &mut self,
-        address: IpAddr,
-        port: u16,
-        router: axum::Router,
-    ) -> anyhow::Result<SocketAddr> {
-        let listener = TcpListener::bind((address, port))
-            .await
-            .with_context(|| format!("cannot listen on {address}:{port}"))?;
-        let bound = listener.local_addr()?;
-        self.tasks.spawn(serve_tcp(listener, router, std::future::pending()));
-        Ok(bound)
+        self.tasks.spawn(listeners.local.serve(router, std::future::pending()));
     }
 
     /// Returns when a task that should live as long as the agent has ended: that is a bug, and a restart mends it

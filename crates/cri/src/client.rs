@@ -29,6 +29,7 @@ use crablet_protos::cri as wire;
 
 use crate::port::{CriError, ErrorKind, EventStream, Result, Runtime};
 use connection::Connection;
+pub use connection::KeepOpen;
 use homes::Homes;
 
 /// What upstream's kubelet sends in its version call, and the only answer that it accepts.
@@ -55,8 +56,8 @@ pub struct CriClient {
 
 impl CriClient {
     /// Takes `unix:///path` or `/path`. Does not connect yet, but must be called inside a tokio runtime.
-    pub fn new(endpoint: &str, timeouts: Timeouts) -> Result<Self> {
-        Ok(Self { connection: Connection::new(endpoint)?, timeouts, homes: Homes::default() })
+    pub fn new(endpoint: &str, timeouts: Timeouts, keep: Option<KeepOpen>) -> Result<Self> {
+        Ok(Self { connection: Connection::new(endpoint, keep)?, timeouts, homes: Homes::default() })
     }
 
     fn usual(&self) -> Option<Duration> {
@@ -166,7 +167,11 @@ impl Runtime for CriClient {
         let deadline = self.timeouts.request.saturating_mul(2);
         let reply = self
             .connection
-            .call(Some(deadline), request, |mut to, q| async move { to.runtime.run_pod_sandbox(q).await })
+            .call_to_its_end(
+                deadline,
+                request,
+                |mut to, q| async move { to.runtime.run_pod_sandbox(q).await },
+            )
             .await?;
         set(reply.pod_sandbox_id, || format!("PodSandboxId of sandbox {:?}", config.name))
     }
@@ -174,7 +179,9 @@ impl Runtime for CriClient {
     async fn stop_sandbox(&self, id: &str) -> Result<()> {
         let request = wire::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
         self.connection
-            .call(self.usual(), request, |mut to, q| async move { to.runtime.stop_pod_sandbox(q).await })
+            .call_to_its_end(self.timeouts.request, request, |mut to, q| async move {
+                to.runtime.stop_pod_sandbox(q).await
+            })
             .await
             .map(drop)
     }
@@ -182,7 +189,9 @@ impl Runtime for CriClient {
     async fn remove_sandbox(&self, id: &str) -> Result<()> {
         let request = wire::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
         self.connection
-            .call(self.usual(), request, |mut to, q| async move { to.runtime.remove_pod_sandbox(q).await })
+            .call_to_its_end(self.timeouts.request, request, |mut to, q| async move {
+                to.runtime.remove_pod_sandbox(q).await
+            })
             .await
             .map(drop)
     }
@@ -200,7 +209,9 @@ impl Runtime for CriClient {
         };
         let reply = self
             .connection
-            .call(self.usual(), request, |mut to, q| async move { to.runtime.create_container(q).await })
+            .call_to_its_end(self.timeouts.request, request, |mut to, q| async move {
+                to.runtime.create_container(q).await
+            })
             .await?;
         let id = set(reply.container_id, || format!("ContainerId of container {:?}", config.name))?;
         self.homes.remember(&id, sandbox_id);
@@ -210,7 +221,9 @@ impl Runtime for CriClient {
     async fn start_container(&self, id: &str) -> Result<()> {
         let request = wire::StartContainerRequest { container_id: id.to_owned() };
         self.connection
-            .call(self.usual(), request, |mut to, q| async move { to.runtime.start_container(q).await })
+            .call_to_its_end(self.timeouts.request, request, |mut to, q| async move {
+                to.runtime.start_container(q).await
+            })
             .await
             .map(drop)
     }
@@ -220,7 +233,7 @@ impl Runtime for CriClient {
         let request = wire::StopContainerRequest { container_id: id.to_owned(), timeout };
         let deadline = self.timeouts.request.saturating_add(grace);
         self.connection
-            .call(Some(deadline), request, |mut to, q| async move { to.runtime.stop_container(q).await })
+            .call_to_its_end(deadline, request, |mut to, q| async move { to.runtime.stop_container(q).await })
             .await
             .map(drop)
     }
@@ -228,7 +241,9 @@ impl Runtime for CriClient {
     async fn remove_container(&self, id: &str) -> Result<()> {
         let request = wire::RemoveContainerRequest { container_id: id.to_owned() };
         self.connection
-            .call(self.usual(), request, |mut to, q| async move { to.runtime.remove_container(q).await })
+            .call_to_its_end(self.timeouts.request, request, |mut to, q| async move {
+                to.runtime.remove_container(q).await
+            })
             .await?;
         self.homes.forget(id);
         Ok(())

@@ -41,7 +41,7 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 
 pub use behaviour::{Behaviour, FakeImage, Life, OnTerm, Pull};
-pub use checks::Violation;
+pub use checks::{Violation, ViolationKind};
 pub use events::EventFaults;
 pub use faults::{CallFault, Chaos, FaultKind};
 pub use trace::{Call, Cause, Subject, TraceEntry, What};

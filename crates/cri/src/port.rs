@@ -5,8 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use crablet_model::PodUid;
 use crablet_model::runtime::{
-    Container, ContainerConfig, ContainerListing, Image, RuntimeEvent, RuntimeStatus, RuntimeVersion, Sandbox,
-    SandboxConfig,
+    Container, ContainerConfig, ContainerListing, Image, RuntimeEvent, RuntimeStatus, RuntimeVersion,
+    Sandbox, SandboxConfig,
 };
 use futures_util::stream::BoxStream;
 

@@ -10,7 +10,12 @@ use proptest::prelude::*;
 use world::{Happening, any_happening, any_world};
 
 fn config() -> ProptestConfig {
-    ProptestConfig { cases: 512, max_shrink_iters: 2048, failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig {
+        cases: 512,
+        max_shrink_iters: 2048,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
 }
 
 proptest! {

@@ -12,14 +12,29 @@ pub struct LogEvents;
 
 impl EventSink for LogEvents {
     fn emit(&self, event: Event) {
-        let pod = format!("{}/{}", event.pod.namespace, event.pod.name);
+        let object = format!("{}/{}", event.pod.namespace, event.pod.name);
         let field = event.field_path().unwrap_or_default();
+        // Upstream's line, field for field. `event.` keeps the names apart from tracing's own.
         match event.kind {
             EventKind::Normal => tracing::info!(
-                kind = "Normal", reason = event.reason, message = %event.message, pod, field, "Event occurred"
+                object,
+                fieldPath = field,
+                event.kind = "Pod",
+                apiVersion = "v1",
+                r#type = "Normal",
+                reason = event.reason,
+                event.message = event.message,
+                "Event occurred"
             ),
             EventKind::Warning => tracing::warn!(
-                kind = "Warning", reason = event.reason, message = %event.message, pod, field, "Event occurred"
+                object,
+                fieldPath = field,
+                event.kind = "Pod",
+                apiVersion = "v1",
+                r#type = "Warning",
+                reason = event.reason,
+                event.message = event.message,
+                "Event occurred"
             ),
         }
     }

@@ -60,10 +60,12 @@ impl Hands {
                     Err(refusal) => self.start_failed(&op.id, container, refusal),
                 }
             }
-            Action::StartCreated { container, id } => match self.start_instance(&op.id, container, id).await {
-                Ok(()) => Outcome::ContainerStarted { container: container.clone() },
-                Err(refusal) => self.start_failed(&op.id, container, refusal),
-            },
+            Action::StartCreated { container, id } => {
+                match self.start_instance(&op.id, container, id).await {
+                    Ok(()) => Outcome::ContainerStarted { container: container.clone() },
+                    Err(refusal) => self.start_failed(&op.id, container, refusal),
+                }
+            }
             Action::StopContainer { container, id, grace, message } => {
                 self.stop_container(&op.id, container, id, *grace, message).await
             }
@@ -134,8 +136,8 @@ impl Hands {
         let spec = pod.spec.as_ref().and_then(|s| s.containers.iter().find(|c| c.name == name));
         let container = spec.ok_or_else(|| config_error("the pod's specification does not name it"))?;
         let sandbox = self.runtime.sandbox_status(sandbox_id).await.map_err(|e| config_error(&e.message))?;
-        let (sandbox_config, _) =
-            config::sandbox_config(pod, &op.node, sandbox.attempt).map_err(|e| config_error(&e.to_string()))?;
+        let (sandbox_config, _) = config::sandbox_config(pod, &op.node, sandbox.attempt)
+            .map_err(|e| config_error(&e.to_string()))?;
         let pod_ips = if sandbox.host_network { op.node.host_ips.clone() } else { sandbox.ips };
 
         let etc_hosts = self.write_hosts(op, pod, &pod_ips, sandbox.host_network).await?;
@@ -277,7 +279,8 @@ impl Hands {
         let folder = self.folders.container_log(pod, container);
         let log = format!("{attempt}.log");
         for entry in self.files.list(&folder).await.unwrap_or_default() {
-            let rotated = entry.name.strip_prefix(&log).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+            let rotated =
+                entry.name.strip_prefix(&log).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
             if rotated {
                 self.remove_file(&folder.join(&entry.name)).await;
             }

@@ -100,7 +100,10 @@ impl Images {
     async fn pull(&self, wanted: &Wanted<'_>) -> Result<PreparedImage, Refusal> {
         let image = wanted.image;
         let asked = Instant::now();
-        self.tell(Event::normal(wanted.pod, event_reason::PULLING, format!("Pulling image \"{image}\"")), wanted);
+        self.tell(
+            Event::normal(wanted.pod, event_reason::PULLING, format!("Pulling image \"{image}\"")),
+            wanted,
+        );
         // The semaphore is never closed, so a permit always comes.
         let _slot = self.slots.acquire().await.ok();
         // While this pod waited for its turn, another may have pulled the same image.
@@ -149,7 +152,8 @@ fn refusal(reason: &str, message: String) -> Refusal {
 /// Runtimes that know more say so with the first word of their message, as CRI documents it.
 fn pull_refusal(image: &str, message: &str) -> Refusal {
     let known = [container_reason::REGISTRY_UNAVAILABLE, container_reason::SIGNATURE_VALIDATION_FAILED];
-    let reason = known.into_iter().find(|r| message.starts_with(r)).unwrap_or(container_reason::ERR_IMAGE_PULL);
+    let reason =
+        known.into_iter().find(|r| message.starts_with(r)).unwrap_or(container_reason::ERR_IMAGE_PULL);
     let message = match message.strip_prefix(container_reason::REGISTRY_UNAVAILABLE) {
         Some(rest) => format!("image pull failed for {image} because the registry is unavailable{rest}"),
         None => message.to_owned(),

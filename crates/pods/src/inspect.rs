@@ -63,8 +63,10 @@ pub async fn read_last_words(files: &dyn Files, container: &Container) -> String
         .annotations
         .get(annotation::CONTAINER_TERMINATION_MESSAGE_POLICY)
         .is_some_and(|policy| policy == "FallbackToLogsOnError");
-    let failed =
-        container.state.exit().is_some_and(|e| e.code != 0 && e.reason != container_reason::CONTAINER_CANNOT_RUN);
+    let failed = container
+        .state
+        .exit()
+        .is_some_and(|e| e.code != 0 && e.reason != container_reason::CONTAINER_CANNOT_RUN);
     if words.is_empty() && from_log && failed {
         let tail = files.read_tail(Path::new(&container.log_path), LOG_READ_BYTES).await.unwrap_or_default();
         return log_text(&String::from_utf8_lossy(&tail));

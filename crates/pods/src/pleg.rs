@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use crablet_cri::{CriError, ErrorKind, EventStream, Runtime};
 use crablet_model::runtime::{ListedState, RuntimeEventKind, SandboxState};
-use crablet_model::{PodRef, PodUid};
+use crablet_model::{PodRef, PodUid, api};
 use crablet_planner::pod::NodeFacts;
 use futures_util::StreamExt;
 use tokio::sync::{Notify, mpsc, watch};
@@ -44,7 +44,7 @@ const RECONNECT_MAX: Duration = Duration::from_secs(5);
 const CALL_DEADLINE: Duration = Duration::from_secs(30);
 
 /// What the registry is told.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Hint {
     /// Something happened to this pod. `urgent`: something ended, which no operation of ours announces.
     Changed { uid: PodUid, urgent: bool },
@@ -52,6 +52,8 @@ pub enum Hint {
     Relisted { pods: BTreeMap<PodUid, PodRef>, changed: Vec<PodUid> },
     /// What lies on disk and belongs to no pod that a source or the runtime has.
     Leftovers(Vec<PodRef>),
+    /// What an earlier life of the agent published of this pod last.
+    Remembered { id: PodRef, status: Option<Box<api::PodStatus>> },
 }
 
 pub struct Pleg {
@@ -118,8 +120,11 @@ impl Pleg {
         self.look_at_runtime(Some(&version.runtime_name)).await?;
         self.relist(seen, true).await?;
         tracing::info!(
-            runtime = version.runtime_name, version = version.runtime_version, events = stream.is_some(),
-            endpoint = self.endpoint, "container runtime is reached"
+            runtime = version.runtime_name,
+            version = version.runtime_version,
+            events = stream.is_some(),
+            endpoint = self.endpoint,
+            "container runtime is reached"
         );
         Ok(stream)
     }
@@ -251,7 +256,10 @@ impl Pleg {
         let network_ready = status.ready && status.network_ready;
         let fresh_name = name.filter(|n| *n != known.runtime_name);
         let reconnected = name.is_some();
-        if network_ready != known.network_ready || status.message != known.network_message || fresh_name.is_some() {
+        if network_ready != known.network_ready
+            || status.message != known.network_message
+            || fresh_name.is_some()
+        {
             if known.network_ready && !network_ready {
                 tracing::warn!(reason = status.message, "container runtime is not ready");
             }

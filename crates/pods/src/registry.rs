@@ -14,6 +14,7 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::pleg::Hint;
 use crate::record;
@@ -23,6 +24,8 @@ use crate::worker::{Assignment, Nudge, Shared, Worker};
 
 /// A worker that broke begins again after this.
 const AFTER_PANIC: Duration = Duration::from_secs(10);
+/// A disk that does not give a pod's record by then is not waited for any longer.
+const RECORD_PATIENCE: Duration = Duration::from_secs(5);
 /// Upstream: nobody gets less.
 const MINIMUM_GRACE_SECONDS: i64 = 1;
 
@@ -36,8 +39,11 @@ pub struct Registry {
     configured: BTreeSet<Source>,
     spoken: BTreeSet<Source>,
     workers: BTreeMap<PodUid, Handle>,
-    /// Pods that wait for the end of another with the same full name, or for the first relist.
+    /// Pods that wait for the end of another with the same full name, for their record, or for the first relist.
     waiting: BTreeMap<String, VecDeque<DesiredPod>>,
+    /// Pods whose record is being looked for. They are shown and started once it is read, so that nobody sees a running
+    /// pod pending after a restart of the agent.
+    unread: BTreeSet<PodUid>,
     in_runtime: Option<BTreeMap<PodUid, PodRef>>,
     swept: bool,
     tasks: JoinSet<(PodUid, Ended)>,
@@ -83,6 +89,7 @@ impl Registry {
             spoken: BTreeSet::new(),
             workers: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            unread: BTreeSet::new(),
             in_runtime: None,
             swept: false,
             tasks: JoinSet::new(),
@@ -143,7 +150,12 @@ impl Registry {
 
     /// A source wants this pod, for the first time or in another form.
     fn want(&mut self, pod: DesiredPod) {
-        self.shared.view.set_pod(&pod.id, Some(pod.json.clone()), true);
+        if !self.is_known(&pod.id.uid) {
+            self.read_record(pod.id.clone());
+        }
+        if !self.unread.contains(&pod.id.uid) {
+            self.shared.view.set_pod(&pod.id, Some(pod.json.clone()), true);
+        }
         match self.workers.get_mut(&pod.id.uid) {
             Some(handle) if handle.is_ending() => handle.again = Some(pod),
             Some(handle) => {
@@ -160,9 +172,37 @@ impl Registry {
         }
     }
 
+    fn read_record(&mut self, id: PodRef) {
+        self.unread.insert(id.uid.clone());
+        let (shared, tell) = (self.shared.clone(), self.tell.clone());
+        self.helpers.spawn(async move {
+            let path = shared.hands.folders.record(&id);
+            let record =
+                timeout(RECORD_PATIENCE, record::load(&*shared.hands.files, &path)).await.ok().flatten();
+            let status = record.and_then(|(_, memory)| memory.status).map(Box::new);
+            if let Some(tell) = tell.upgrade() {
+                let _ = tell.send(Hint::Remembered { id, status }).await; // fails only when the registry has gone
+            }
+        });
+    }
+
+    fn remembered(&mut self, id: &PodRef, status: Option<&api::PodStatus>) {
+        self.unread.remove(&id.uid);
+        let waiting = self.waiting.get(&id.full_name()).and_then(|l| l.iter().find(|w| w.id.uid == id.uid));
+        if let Some(pod) = waiting {
+            self.shared.view.set_pod(id, Some(pod.json.clone()), true);
+            if let Some(status) = status {
+                self.shared.view.set_status(id, status);
+            }
+        }
+        self.advance_all();
+    }
+
     /// No source wants this pod any more.
     fn unwant(&mut self, pod: &DesiredPod) {
-        self.shared.view.set_pod(&pod.id, None, false);
+        if !self.unread.contains(&pod.id.uid) {
+            self.shared.view.set_pod(&pod.id, None, false);
+        }
         if let Some(line) = self.waiting.get_mut(&pod.id.full_name()) {
             let before = line.len();
             line.retain(|w| w.id.uid != pod.id.uid);
@@ -203,12 +243,14 @@ impl Registry {
                 self.advance_all();
                 self.sweep();
             }
+            Hint::Remembered { id, status } => self.remembered(&id, status.as_deref()),
             Hint::Leftovers(pods) => {
                 for id in pods {
                     if !self.is_known(&id.uid) {
                         self.end_unwanted(id, "only its folders are left");
                     }
                 }
+                self.shared.view.set_inventoried();
             }
         }
     }
@@ -258,6 +300,9 @@ impl Registry {
         let free: Vec<String> = self.waiting.keys().filter(|name| !taken.contains(*name)).cloned().collect();
         for name in free {
             let Some(line) = self.waiting.get_mut(&name) else { continue };
+            if line.front().is_some_and(|pod| self.unread.contains(&pod.id.uid)) {
+                continue;
+            }
             let first = line.pop_front();
             if line.is_empty() {
                 self.waiting.remove(&name);
@@ -327,7 +372,7 @@ impl Registry {
         let (shared, tell) = (self.shared.clone(), self.tell.clone());
         self.helpers.spawn(async move {
             let found = leftovers(&*shared.hands.files, &shared.hands.folders, &known).await;
-            if let Some(tell) = tell.upgrade().filter(|_| !found.is_empty()) {
+            if let Some(tell) = tell.upgrade() {
                 let _ = tell.send(Hint::Leftovers(found)).await; // fails only when the registry has gone
             }
         });
@@ -346,9 +391,12 @@ async fn leftovers(files: &dyn Files, folders: &Folders, known: &BTreeSet<PodUid
     }
     for entry in files.list(&folders.pods()).await.unwrap_or_default() {
         let record = record::load(files, &folders.pods().join(&entry.name).join("crablet.json")).await;
-        if let Some((id, _)) = record.filter(|(id, _)| id.uid.as_str() == entry.name) {
-            found.insert(id.uid.clone(), id);
-        }
+        let id = match record {
+            Some((id, _)) if id.uid.as_str() == entry.name => id,
+            // The record goes first when the folder is removed, the logs before it: only the folder itself is left.
+            _ => PodRef::new("unknown", "unknown", &entry.name),
+        };
+        found.entry(id.uid.clone()).or_insert(id);
     }
     found.into_values().filter(|id| !known.contains(&id.uid)).collect()
 }

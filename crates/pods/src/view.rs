@@ -23,6 +23,7 @@ struct Inner {
     pods: BTreeMap<PodUid, Entry>,
     runtime: RuntimeSummary,
     sources_ready: bool,
+    inventoried: bool,
 }
 
 struct Entry {
@@ -64,6 +65,8 @@ pub struct Summary {
     pub pods: Vec<PodSummary>,
     pub runtime: RuntimeSummary,
     pub sources_ready: bool,
+    /// Everything that the runtime and the disk have is accounted for: what is not listed is not there.
+    pub inventoried: bool,
 }
 
 /// Decisions of one turn. Equal turns in a row are one entry with a count.
@@ -120,6 +123,12 @@ impl View {
         self.change(|inner| inner.sources_ready = true);
     }
 
+    pub fn set_inventoried(&self) {
+        if !self.lock().inventoried {
+            self.change(|inner| inner.inventoried = true);
+        }
+    }
+
     pub fn note(&self, id: &PodRef, now: Timestamp, why: Vec<String>) {
         let mut inner = self.lock();
         let journal = &mut inner.entry(id).journal;
@@ -145,6 +154,7 @@ impl View {
             pods: inner.pods.values().map(|e| e.summary.clone()).collect(),
             runtime: inner.runtime.clone(),
             sources_ready: inner.sources_ready,
+            inventoried: inner.inventoried,
         }
     }
 
@@ -165,7 +175,8 @@ impl View {
     /// Why what was done to a pod was done, oldest first. Pods of the same name one after another.
     pub fn journal(&self, namespace: &str, name: &str) -> Option<Vec<JournalEntry>> {
         let inner = self.lock();
-        let mut of_name = inner.pods.values().filter(|e| &*e.id.namespace == namespace && &*e.id.name == name);
+        let mut of_name =
+            inner.pods.values().filter(|e| &*e.id.namespace == namespace && &*e.id.name == name);
         let first = of_name.next()?;
         let mut entries: Vec<_> = first.journal.iter().cloned().collect();
         entries.extend(of_name.flat_map(|e| e.journal.iter().cloned()));
@@ -218,9 +229,10 @@ fn with_status(pod: &[u8], status: Option<&[u8]>) -> Vec<u8> {
     let Some(status) = status else {
         return pod.to_vec();
     };
-    let merged = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(pod).and_then(|mut object| {
-        object.insert("status".to_owned(), serde_json::from_slice(status)?);
-        serde_json::to_vec(&object)
-    });
+    let merged =
+        serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(pod).and_then(|mut object| {
+            object.insert("status".to_owned(), serde_json::from_slice(status)?);
+            serde_json::to_vec(&object)
+        });
     merged.unwrap_or_else(|_| pod.to_vec())
 }

@@ -21,7 +21,9 @@ use crablet_model::events::Event;
 use crablet_model::names::{annotation, event_reason};
 use crablet_model::runtime::PodRuntime;
 use crablet_model::{PodRef, api};
-use crablet_planner::pod::{self as planner, Action, Ending, Facts, Memory, NodeFacts, OpKey, Plan, Session, Wish};
+use crablet_planner::pod::{
+    self as planner, Action, Ending, Facts, Memory, NodeFacts, OpKey, Plan, Session, Wish,
+};
 use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinSet};
@@ -302,12 +304,17 @@ impl Worker {
         }
     }
 
-    fn absorb(&mut self, memory: &mut Memory, ended: Result<(u64, planner::Outcome), tokio::task::JoinError>) {
+    fn absorb(
+        &mut self,
+        memory: &mut Memory,
+        ended: Result<(u64, planner::Outcome), tokio::task::JoinError>,
+    ) {
         let now = self.shared.clock.now();
         match ended {
             Ok((number, outcome)) => {
                 // An operation that was given up may have ended just before: what replaced it has another number.
-                let Some(key) = self.running.iter().find(|(_, r)| r.number == number).map(|(k, _)| k.clone()) else {
+                let Some(key) = self.running.iter().find(|(_, r)| r.number == number).map(|(k, _)| k.clone())
+                else {
                     return;
                 };
                 let Some(running) = self.running.remove(&key) else { return };
@@ -322,8 +329,12 @@ impl Worker {
             Err(error) if error.is_cancelled() => {}
             Err(error) => {
                 tracing::error!(%error, pod = %self.id, "an operation broke, which is a bug; its pod pauses");
-                let finished: Vec<_> =
-                    self.running.iter().filter(|(_, r)| r.abort.is_finished()).map(|(k, _)| k.clone()).collect();
+                let finished: Vec<_> = self
+                    .running
+                    .iter()
+                    .filter(|(_, r)| r.abort.is_finished())
+                    .map(|(k, _)| k.clone())
+                    .collect();
                 for key in finished {
                     self.running.remove(&key);
                     self.session.ops.remove(&key);
@@ -386,7 +397,9 @@ impl Worker {
             return;
         }
         for container in &runtime.containers {
-            if container.state.exit().is_some() && !self.session.termination_messages.contains_key(&container.id) {
+            if container.state.exit().is_some()
+                && !self.session.termination_messages.contains_key(&container.id)
+            {
                 let words = read_last_words(&*self.shared.hands.files, container).await;
                 self.session.termination_messages.insert(container.id.clone(), words);
             }
@@ -408,7 +421,9 @@ fn effective_wish(wish: &Wish, pod: Option<&api::Pod>, memory: &Memory, runtime:
     let mut end = end.clone();
     if pod.is_none() {
         let annotated = runtime.containers.iter().filter_map(|c| {
-            c.annotations.get(annotation::POD_TERMINATION_GRACE_PERIOD).and_then(|text| text.parse::<i64>().ok())
+            c.annotations
+                .get(annotation::POD_TERMINATION_GRACE_PERIOD)
+                .and_then(|text| text.parse::<i64>().ok())
         });
         end.grace_seconds = annotated.max().unwrap_or(1).max(1);
     }

@@ -22,6 +22,10 @@ static EXIT_CODE: AtomicI32 = AtomicI32::new(130);
 /// Process groups of children that must not outlive us.
 static GROUPS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
+/// What is to be done after everything was stopped; drop handlers do not run on this way out.
+type LastWords = Vec<Box<dyn FnOnce() + Send>>;
+static LAST_WORDS: Mutex<LastWords> = Mutex::new(Vec::new());
+
 /// From now on a signal removes everything before it ends the process. Call it once, early.
 pub fn install() -> Result<()> {
     let (mut receiver, sender) = UnixStream::pair()?;
@@ -35,6 +39,11 @@ pub fn install() -> Result<()> {
         }
     })?;
     Ok(())
+}
+
+/// Has `work` done when a signal ends the process, after all processes were stopped.
+pub fn at_interruption(work: impl FnOnce() + Send + 'static) {
+    LAST_WORDS.lock().unwrap().push(Box::new(work));
 }
 
 /// A signal from now on is the expected end: the process will report success.
@@ -92,13 +101,16 @@ fn stop_everything() {
     let ours = scratch::ours();
     if !ours.is_empty() {
         say::step("stopping and removing everything");
-    }
-    for folder in ours {
-        if let Err(error) = teardown::remove(&folder) {
-            say::note(format!("could not remove all of it: {error:#}"));
+        let failures: Vec<_> = ours.iter().filter_map(|folder| teardown::remove(folder).err()).collect();
+        match failures.first() {
+            Some(error) => say::note(format!("could not remove all of it: {error:#}")),
+            None => say::step("all of it is gone"),
         }
     }
     // What the children made has lost its owner now.
     let _ = scratch::sweep();
+    for work in LAST_WORDS.lock().unwrap().drain(..) {
+        work();
+    }
     exit(EXIT_CODE.load(Ordering::SeqCst));
 }

@@ -31,7 +31,7 @@ pub fn remove_below(folder: &Path) -> Result<()> {
     }
 }
 
-/// `36 35 98:0 /root /mount/point rw,noatime master:1 - ext4 /dev/sda1 rw`
+/// `36 35 98:0 / /mount/point rw,noatime master:1 - ext4 /dev/sda1 rw`
 fn parse(line: &str) -> Option<Mount> {
     let (before, after) = line.split_once(" - ")?;
     let point = unescape(before.split(' ').nth(4)?);

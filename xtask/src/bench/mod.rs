@@ -2,6 +2,7 @@
 
 mod measure;
 mod subjects;
+mod traces;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -14,6 +14,8 @@ use crablet_testbed::wait::{self, Deadline};
 use crablet_testbed::{Agent, Containerd, http, images};
 use serde_json::Value;
 
+use super::traces::Traces;
+
 /// How long all pods may take; upstream starts a few at a time on a small machine.
 const START: Duration = Duration::from_secs(600);
 
@@ -106,12 +108,15 @@ impl Subject for UpstreamSubject {
         let read_only = free_port()?;
         fs::write(home.join("config.yaml"), upstream_config(containerd, &home, read_only)?)?;
         let log = fs::File::create(home.join("kubelet.log"))?;
+        let traces = Traces::note();
         let mut command = Command::new(&self.binary);
         command
             .arg("--config")
             .arg(home.join("config.yaml"))
             .arg("--root-dir")
             .arg(home.join("root"))
+            .arg("--cert-dir")
+            .arg(home.join("pki"))
             .args(["--hostname-override", "bench"])
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -119,12 +124,12 @@ impl Subject for UpstreamSubject {
             .process_group(0);
         let child = command.spawn().with_context(|| format!("cannot start `{}`", self.binary.display()))?;
         containerd.scratch().note_process("upstream", child.id())?;
-        let mut running = RunningUpstream(child);
+        let mut running = RunningUpstream { child, _traces: traces };
         // Standalone, upstream tells nobody when a pod changes: its read-only port must be asked again and again.
         let all_run =
-            || running.0.try_wait().is_ok_and(|end| end.is_some()) || running_pods(read_only) == pods;
+            || running.child.try_wait().is_ok_and(|end| end.is_some()) || running_pods(read_only) == pods;
         let in_time = wait::until(Deadline::after(START), all_run);
-        if !in_time || running.0.try_wait()?.is_some() {
+        if !in_time || running.child.try_wait()?.is_some() {
             let log = fs::read_to_string(home.join("kubelet.log")).unwrap_or_default();
             let lines: Vec<&str> = log.lines().collect();
             bail!(
@@ -136,22 +141,26 @@ impl Subject for UpstreamSubject {
     }
 }
 
-struct RunningUpstream(Child);
+struct RunningUpstream {
+    child: Child,
+    _traces: Traces,
+}
 
 impl Running for RunningUpstream {
     fn pid(&self) -> u32 {
-        self.0.id()
+        self.child.id()
     }
 }
 
 impl Drop for RunningUpstream {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
-/// cgroup v1 and a missing CAP_SYS_RESOURCE are facts of test machines; nodes' cgroups are left alone on both sides.
+/// Upstream's defaults, except: cgroup v1 is a fact of test machines, nodes' cgroups are left alone by both agents, and
+/// no iptables chains are made that nobody would remove.
 fn upstream_config(containerd: &Containerd, home: &Path, read_only: u16) -> Result<String> {
     let (home, endpoint, port, healthz) = (home.display(), containerd.endpoint(), free_port()?, free_port()?);
     Ok(format!(
@@ -159,6 +168,7 @@ fn upstream_config(containerd: &Containerd, home: &Path, read_only: u16) -> Resu
 kind: KubeletConfiguration
 staticPodPath: {home}/manifests
 podLogsDir: {home}/pod-logs
+volumePluginDir: {home}/volume-plugins
 containerRuntimeEndpoint: {endpoint}
 address: 127.0.0.1
 port: {port}
@@ -168,6 +178,7 @@ failCgroupV1: false
 cgroupsPerQOS: false
 enforceNodeAllocatable: []
 failSwapOn: false
+makeIPTablesUtilChains: false
 authentication:
   anonymous:
     enabled: true

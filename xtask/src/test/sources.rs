@@ -15,7 +15,9 @@ const NOT_IN_PLANNER: &[&str] = &[
     "Zoned::now",
     "std::fs",
     "std::env",
-    "std::net",
+    "TcpStream",
+    "TcpListener",
+    "UdpSocket",
     "fastrand",
 ];
 

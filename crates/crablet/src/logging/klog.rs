@@ -39,7 +39,8 @@ impl Payload {
     fn slot(&mut self, field: &Field) -> &mut String {
         let (slot, key) = match field.name() {
             "err" | "error" => (&mut self.error, "err"),
-            name => (&mut self.fields, name),
+            // `event.message` is how a field called `message` gets past the message of the line itself.
+            name => (&mut self.fields, name.strip_prefix("event.").unwrap_or(name)),
         };
         let _ = write!(slot, " {key}=");
         slot

@@ -1,11 +1,16 @@
 //! The socket, deadlines, and what a failed call means.
 
 use std::error::Error;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_protos::cri::image_service_client::ImageServiceClient;
 use crablet_protos::cri::runtime_service_client::RuntimeServiceClient;
-use tonic::transport::{Channel, Endpoint};
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Request, Response, Status};
 
 use crate::port::{CriError, ErrorKind, Result};
@@ -15,6 +20,12 @@ const MAX_REPLY_BYTES: usize = 16 << 20;
 
 /// How Go's gRPC words a missed deadline. It ends up in events, where people search for it.
 const DEADLINE_MESSAGE: &str = "context deadline exceeded";
+
+/// A call that nobody waits for any more is given up after this long: nothing takes it, and it must not pile up.
+const GIVE_UP: Duration = Duration::from_secs(15 * 60);
+
+/// Is shown each new connection, to keep it open for a moment after this process has died.
+pub type KeepOpen = Arc<dyn Fn(BorrowedFd<'_>) + Send + Sync>;
 
 /// Both services of CRI, over one connection. Cloning is cheap, and calls need a clone of their own.
 #[derive(Clone)]
@@ -29,11 +40,12 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub fn new(endpoint: &str) -> Result<Self> {
+    pub fn new(endpoint: &str, keep: Option<KeepOpen>) -> Result<Self> {
         let socket = socket_path(endpoint)?.to_owned();
-        let channel = Endpoint::from_shared(format!("unix://{socket}"))
-            .map_err(|error| unusable(endpoint, &error.to_string()))?
-            .connect_lazy();
+        let path = socket.clone();
+        let connector = tower::service_fn(move |_: Uri| connect(path.clone(), keep.clone()));
+        // The address is never dialled; gRPC wants a name for the other side, and sockets go by this one.
+        let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector);
         let runtime = RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(MAX_REPLY_BYTES);
         let images = ImageServiceClient::new(channel).max_decoding_message_size(MAX_REPLY_BYTES);
         Ok(Self { services: Services { runtime, images }, socket })
@@ -63,10 +75,35 @@ impl Connection {
             None => call.await,
             Some(deadline) => match tokio::time::timeout(deadline, call).await {
                 Ok(reply) => reply,
-                Err(_) => return Err(CriError::new(ErrorKind::DeadlineExceeded, DEADLINE_MESSAGE)),
+                Err(_) => return Err(deadline_exceeded()),
             },
         };
         reply.map(Response::into_inner).map_err(|status| error(&self.socket, &status))
+    }
+
+    /// One call that changes something. It runs to its end even when nobody waits any more: a runtime that is cut off
+    /// half-way leaves half a sandbox behind. Not even the deadline cuts it off; it only ends the waiting.
+    pub async fn call_to_its_end<Q, R, F>(
+        &self,
+        deadline: Duration,
+        message: Q,
+        send: impl FnOnce(Services, Request<Q>) -> F,
+    ) -> Result<R>
+    where
+        R: Send + 'static,
+        F: Future<Output = std::result::Result<Response<R>, Status>> + Send + 'static,
+    {
+        let call = tokio::time::timeout(deadline.max(GIVE_UP), send(self.services(), Request::new(message)));
+        let socket = self.socket.clone();
+        let call = tokio::spawn(async move {
+            let reply = call.await.map_err(|_| deadline_exceeded())?;
+            reply.map(Response::into_inner).map_err(|status| error(&socket, &status))
+        });
+        match tokio::time::timeout(deadline, call).await {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(broken)) => Err(CriError::new(ErrorKind::Refused, broken.to_string())),
+            Err(_) => Err(deadline_exceeded()),
+        }
     }
 
     /// For what is awaited outside of [`Connection::call`].
@@ -74,6 +111,18 @@ impl Connection {
         let socket = self.socket.clone();
         move |status| error(&socket, status)
     }
+}
+
+async fn connect(path: String, keep: Option<KeepOpen>) -> io::Result<TokioIo<UnixStream>> {
+    let stream = UnixStream::connect(path).await?;
+    if let Some(keep) = keep {
+        keep(stream.as_fd());
+    }
+    Ok(TokioIo::new(stream))
+}
+
+fn deadline_exceeded() -> CriError {
+    CriError::new(ErrorKind::DeadlineExceeded, DEADLINE_MESSAGE)
 }
 
 fn socket_path(endpoint: &str) -> Result<&str> {
@@ -93,7 +142,7 @@ fn error(socket: &str, status: &Status) -> CriError {
     // The client library gives a cause to what it found itself; a status that the runtime sent has none.
     if let Some(cause) = status.source() {
         if chain(cause).any(|cause| cause.is::<tonic::TimeoutExpired>()) {
-            return CriError::new(ErrorKind::DeadlineExceeded, DEADLINE_MESSAGE);
+            return deadline_exceeded();
         }
         let root = chain(cause).last().unwrap_or(cause);
         return CriError::new(ErrorKind::Unavailable, format!("no answer on `{socket}`: {root}"));

@@ -65,7 +65,8 @@ impl Behaviour {
         self
     }
 
-    pub(super) fn life(&self, attempt: u32) -> &Life {
+    /// The life of the instance with this attempt.
+    pub fn life(&self, attempt: u32) -> &Life {
         self.lives.get(attempt as usize).or(self.lives.last()).unwrap_or(&Life::Forever)
     }
 }

@@ -62,6 +62,8 @@ impl FakeRuntime {
         grace: Option<Duration>,
         effect: impl FnOnce(&mut State) -> Result<Progress<T>> + Send + 'static,
     ) -> Result<T> {
+        // A call over a socket always gives others a turn.
+        tokio::task::yield_now().await;
         self.step(call).await;
         let received = self.state().receive(call, &subject, grace);
         let result = match received {
@@ -118,7 +120,11 @@ impl FakeRuntime {
             }
             match course.error {
                 Some(error) if !course.silent => Err(error),
-                _ => pending().await,
+                _ => {
+                    let let_go = self.state().let_go.clone();
+                    let_go.notified().await;
+                    Err(CriError::new(ErrorKind::Unavailable, "error reading from server: EOF"))
+                }
             }
         })
         .await

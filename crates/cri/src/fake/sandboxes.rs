@@ -36,6 +36,7 @@ impl State {
             config,
             state,
             created_at: (self.now)(),
+            made: self.elapsed(),
             ips,
             stopped_by_agent: false,
         };

@@ -31,6 +31,8 @@ pub(super) struct SandboxRecord {
     pub config: SandboxConfig,
     pub state: SandboxState,
     pub created_at: Timestamp,
+    /// In virtual time since the runtime was made.
+    pub made: Duration,
     pub ips: Vec<IpAddr>,
     /// The agent asked for the stop and lived to hear of its success.
     pub stopped_by_agent: bool,
@@ -214,6 +216,8 @@ pub(super) struct State {
     pub faults: Faults,
     pub events: Subscribers,
     pub away: bool,
+    /// Told when calls that hang are to end: the daemon dies, or all faults are over.
+    pub let_go: Arc<Notify>,
 
     pub started: Instant,
     pub trace: Vec<TraceEntry>,
@@ -243,6 +247,7 @@ impl State {
             faults: Faults::default(),
             events: Subscribers::default(),
             away: false,
+            let_go: Arc::default(),
             started: Instant::now(),
             trace: Vec::new(),
             violations: Vec::new(),

@@ -9,7 +9,8 @@ use crablet_model::runtime::{SandboxConfig, SandboxState};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::state::{ContainerRecord, Due, State};
+use super::behaviour::Pull;
+use super::state::{ContainerRecord, Due, State, refused};
 use crate::port::Result;
 
 /// How a call stands once it has begun.
@@ -107,6 +108,26 @@ impl State {
             container.waiters.remove(&ticket);
         }
         self.agenda.forget(|due| matches!(due, Due::Kill { ticket: of, .. } if *of == ticket));
+    }
+
+    /// containerd gives a pull up that makes no progress.
+    pub fn fail_hanging_pulls(&mut self) {
+        let hanging: Vec<u64> = self
+            .works
+            .iter()
+            .filter(|(_, work)| match &work.kind {
+                WorkKind::Pull { image } => {
+                    self.images.get(image).is_some_and(|image| image.pull == Pull::Hangs)
+                }
+                _ => false,
+            })
+            .map(|(ticket, _)| *ticket)
+            .collect();
+        for ticket in hanging {
+            if let Some(work) = self.works.remove(&ticket) {
+                let _ = work.answer.send(Err(refused("failed to pull image: context canceled".to_owned())));
+            }
+        }
     }
 
     /// The daemon dies: what it was at is done or undone, and nobody gets an answer.

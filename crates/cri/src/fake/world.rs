@@ -54,13 +54,15 @@ impl FakeRuntime {
         self.state().events.faults = faults;
     }
 
-    /// From now on calls and events go well, and nothing is stuck any more.
+    /// From now on calls and events go well, and nothing is stuck any more. What hangs fails at last.
     pub fn clear_faults(&self) {
         let mut state = self.state();
         state.faults.rules.clear();
         state.faults.chaos = Chaos::default();
         state.events.faults = EventFaults::default();
         state.behaviours.unstick();
+        state.fail_hanging_pulls();
+        state.let_go.notify_waiters();
     }
 
     pub fn cut_event_streams(&self, with_error: bool) {
@@ -77,6 +79,7 @@ impl FakeRuntime {
         let with_error = state.rng.bool();
         state.events.cut(with_error);
         state.drop_all_work();
+        state.let_go.notify_waiters();
         state.away = true;
     }
 
@@ -148,6 +151,11 @@ impl FakeRuntime {
 
     pub fn trace(&self) -> Vec<TraceEntry> {
         self.state().trace.clone()
+    }
+
+    /// Looks at the trace without a copy of it. Not to be held over a call of the runtime.
+    pub fn read_trace<T>(&self, read: impl FnOnce(&[TraceEntry]) -> T) -> T {
+        read(&self.state().trace)
     }
 
     pub fn violations(&self) -> Vec<Violation> {

@@ -34,7 +34,9 @@ impl StopReason<'_> {
             Self::PodEnds(_) | Self::PodFinished | Self::SandboxChanged | Self::NotInSpec => {
                 format!("Stopping container {container}")
             }
-            Self::UnknownState => "Container is in \"unknown\" state, try killing it before restart".to_owned(),
+            Self::UnknownState => {
+                "Container is in \"unknown\" state, try killing it before restart".to_owned()
+            }
             Self::DefinitionChanged { restart: true } => {
                 format!("Container {container} definition changed, will be restarted")
             }
@@ -96,7 +98,8 @@ fn give_up_starts(draft: &mut Draft<'_>) {
 /// No container runs, no sandbox is up, and nothing is under way that would change that.
 pub(super) fn is_down(draft: &Draft<'_>) -> bool {
     let runtime = draft.facts.runtime;
-    runtime.containers.iter().all(|c| !is_alive(draft, c)) && runtime.sandboxes.iter().all(|s| is_torn_down(draft, &s.id))
+    runtime.containers.iter().all(|c| !is_alive(draft, c))
+        && runtime.sandboxes.iter().all(|s| is_torn_down(draft, &s.id))
 }
 
 /// Stops containers, then sandboxes. Returns whether all of it is down.
@@ -113,7 +116,8 @@ pub(super) fn wind_down(draft: &mut Draft<'_>, reason: &StopReason<'_>) -> bool 
         let tries = draft.memory.teardown_failures.get(&container.id).map_or(0, |f| f.count);
         stubborn += usize::from(tries >= STOP_TRIES || draft.was_stopped(&container.id));
     }
-    let starting = draft.facts.session.ops.keys().any(|k| matches!(k, OpKey::Start(_) | OpKey::CreateSandbox));
+    let starting =
+        draft.facts.session.ops.keys().any(|k| matches!(k, OpKey::Start(_) | OpKey::CreateSandbox));
     if alive > stubborn || starting {
         return false;
     }
@@ -123,7 +127,8 @@ pub(super) fn wind_down(draft: &mut Draft<'_>, reason: &StopReason<'_>) -> bool 
             down = false;
             let key = OpKey::Sandbox(sandbox.id.clone());
             if !draft.busy(&key) && !waits_after_refusal(draft, &sandbox.id) {
-                let state = if sandbox.state == SandboxState::Ready { "up" } else { "dead, its network may not be" };
+                let state =
+                    if sandbox.state == SandboxState::Ready { "up" } else { "dead, its network may not be" };
                 let why = format!("{}: stopping sandbox {}, which is {state}", reason.why(), sandbox.id);
                 draft.act(Action::StopSandbox { id: sandbox.id.clone() }, why);
             }
@@ -170,7 +175,8 @@ pub(super) fn stop(draft: &mut Draft<'_>, container: &Container, reason: &StopRe
         grace: Duration::from_secs(grace.unsigned_abs()),
         message: reason.message(&container.name),
     };
-    draft.act(action, format!("container {}: {}; stopping it within {grace} s", container.name, reason.why()));
+    draft
+        .act(action, format!("container {}: {}; stopping it within {grace} s", container.name, reason.why()));
 }
 
 /// What is left of the pod's grace, or the whole of it where the pod itself does not end.
@@ -242,6 +248,9 @@ fn clean_up(draft: &mut Draft<'_>) {
     if draft.facts.session.cleaned {
         draft.finished("nothing is left of the pod");
     } else if !draft.busy(&OpKey::Cleanup) && !waits_after_refusal(draft, CLEANUP) {
-        draft.act(Action::Cleanup, "the runtime has nothing of the pod any more: removing its folders and logs");
+        draft.act(
+            Action::Cleanup,
+            "the runtime has nothing of the pod any more: removing its folders and logs",
+        );
     }
 }

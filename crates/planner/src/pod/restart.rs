@@ -42,7 +42,9 @@ impl RestartPolicy {
 /// Should this container run, given its newest instance? A running one should; the question is what happens if not.
 pub fn should_run(policy: RestartPolicy, newest: Option<&Container>) -> bool {
     match newest.map(|c| &c.state) {
-        None | Some(ContainerState::Created | ContainerState::Running { .. } | ContainerState::Unknown) => true,
+        None | Some(ContainerState::Created | ContainerState::Running { .. } | ContainerState::Unknown) => {
+            true
+        }
         Some(ContainerState::Exited(exit)) => policy.restarts(exit.code),
     }
 }

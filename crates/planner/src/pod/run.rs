@@ -1,11 +1,11 @@
 //! A pod that should run: sandbox first, then images, then starts in the order of the specification.
 
+use crablet_model::api;
 use crablet_model::events::Event;
 use crablet_model::hash::container_hash;
 use crablet_model::image::with_default_tag;
 use crablet_model::names::{container_reason, event_reason};
 use crablet_model::runtime::{Container, ContainerState, Sandbox, SandboxState};
-use crablet_model::api;
 
 use super::draft::Draft;
 use super::ending::{self, StopReason};
@@ -120,7 +120,8 @@ fn containers_of(pod: &api::Pod) -> &[api::Container] {
 /// Containers that run although the specification does not name them: left over from an earlier version of the pod.
 fn stop_strangers(draft: &mut Draft<'_>, pod: &api::Pod) {
     let runtime = draft.facts.runtime;
-    for stranger in runtime.containers.iter().filter(|c| !containers_of(pod).iter().any(|s| s.name == c.name)) {
+    for stranger in runtime.containers.iter().filter(|c| !containers_of(pod).iter().any(|s| s.name == c.name))
+    {
         if matches!(stranger.state, ContainerState::Running { .. } | ContainerState::Unknown) {
             ending::stop(draft, stranger, &StopReason::NotInSpec);
         }
@@ -146,7 +147,8 @@ fn container(
     in_order: bool,
 ) -> bool {
     let runtime = draft.facts.runtime;
-    for elsewhere in runtime.instances(&spec.name).filter(|c| c.state.is_running() && c.sandbox_id != sandbox.id) {
+    let mut instances = runtime.instances(&spec.name);
+    if let Some(elsewhere) = instances.find(|c| c.state.is_running() && c.sandbox_id != sandbox.id) {
         ending::stop(draft, elsewhere, &StopReason::SandboxChanged);
         return true;
     }
@@ -162,7 +164,11 @@ fn container(
         Some((created, ContainerState::Created)) => start_created(draft, spec, sandbox, created, in_order),
         Some((unknown, ContainerState::Unknown)) => {
             if draft.was_stopped(&unknown.id) {
-                ending::remove(draft, unknown, "it was stopped and the runtime still does not know its state");
+                ending::remove(
+                    draft,
+                    unknown,
+                    "it was stopped and the runtime still does not know its state",
+                );
             } else {
                 ending::stop(draft, unknown, &StopReason::UnknownState);
             }
@@ -180,6 +186,8 @@ fn container(
 }
 
 fn keep_or_replace(draft: &mut Draft<'_>, policy: RestartPolicy, spec: &api::Container, running: &Container) {
+    // It runs: why an earlier try failed is history.
+    draft.memory.failures.remove(&spec.name);
     let hash = container_hash(&spec.name, spec.image.as_deref().unwrap_or_default());
     if !running.hash.is_empty() && running.hash != hash {
         let restart = policy != RestartPolicy::Never;
@@ -248,8 +256,12 @@ fn start(
         Some(exit) => format!("container {} ended with {}: starting it again", spec.name, exit.code),
         None => format!("container {} is not there: starting it", spec.name),
     };
-    let action =
-        Action::StartContainer { container: spec.name.clone(), attempt, sandbox_id: sandbox.id.clone(), image };
+    let action = Action::StartContainer {
+        container: spec.name.clone(),
+        attempt,
+        sandbox_id: sandbox.id.clone(),
+        image,
+    };
     draft.act(action, why);
     false
 }

@@ -41,7 +41,10 @@ impl std::fmt::Debug for World {
             .field("policy", &self.pod.spec.as_ref().and_then(|s| s.restart_policy.as_ref()))
             .field("wish", &self.wish)
             .field("sandboxes", &sandboxes.map(|s| (&s.id, s.attempt, s.state)).collect::<Vec<_>>())
-            .field("containers", &containers.map(|c| (&c.id, &c.name, c.restart_count, &c.state)).collect::<Vec<_>>())
+            .field(
+                "containers",
+                &containers.map(|c| (&c.id, &c.name, c.restart_count, &c.state)).collect::<Vec<_>>(),
+            )
             .field("under_way", &self.under_way)
             .field("failures", &self.memory.failures)
             .field("next", &plan.actions)
@@ -59,18 +62,32 @@ pub enum Happening {
     /// A plan is made and its operations begin.
     Turn,
     /// The n-th operation under way ends well, or not.
-    End { which: usize, well: bool },
+    End {
+        which: usize,
+        well: bool,
+    },
     /// The n-th running container ends by itself.
-    Exit { which: usize, code: i32 },
+    Exit {
+        which: usize,
+        code: i32,
+    },
     /// The sandbox dies, its containers with it.
     SandboxDies,
     /// The runtime loses a container's state.
-    Lose { which: usize },
+    Lose {
+        which: usize,
+    },
     /// Somebody removes the n-th container behind the agent's back.
-    Vanish { which: usize },
+    Vanish {
+        which: usize,
+    },
     /// The agent is killed and comes back: what is under way is cut off before or after it took effect.
-    AgentRestarts { took_effect: bool },
-    Wait { seconds: i64 },
+    AgentRestarts {
+        took_effect: bool,
+    },
+    Wait {
+        seconds: i64,
+    },
     Delete,
 }
 
@@ -286,12 +303,15 @@ impl World {
                 self.start_newest(container)
             }
             Action::StartCreated { container, id } => {
-                let created = self.runtime.containers.iter().any(|c| c.id == *id && c.state == ContainerState::Created);
+                let created =
+                    self.runtime.containers.iter().any(|c| c.id == *id && c.state == ContainerState::Created);
                 if created { self.start_newest(container) } else { failure(action) }
             }
             Action::StopContainer { id, .. } => {
                 let now = self.now;
-                for c in self.runtime.containers.iter_mut().filter(|c| c.id == *id && c.state.exit().is_none()) {
+                for c in
+                    self.runtime.containers.iter_mut().filter(|c| c.id == *id && c.state.exit().is_none())
+                {
                     c.state = exited(143, now);
                 }
                 Outcome::ContainerStopped { id: id.clone() }
@@ -378,7 +398,11 @@ impl World {
             if !alive {
                 c.state = exited(128, now);
                 let reason = "RunContainerError";
-                return Outcome::StartFailed { container: name.to_owned(), reason, message: "no sandbox".to_owned() };
+                return Outcome::StartFailed {
+                    container: name.to_owned(),
+                    reason,
+                    message: "no sandbox".to_owned(),
+                };
             }
             c.state = ContainerState::Running { started_at: now };
         }
@@ -409,7 +433,9 @@ impl World {
     fn agent_restarts(&mut self, took_effect: bool) {
         for action in std::mem::take(&mut self.under_way) {
             let half_done = matches!(action, Action::StartContainer { .. }) && !took_effect;
-            if let (Action::StartContainer { container, attempt, sandbox_id, .. }, true) = (&action, half_done) {
+            if let (Action::StartContainer { container, attempt, sandbox_id, .. }, true) =
+                (&action, half_done)
+            {
                 let (container, attempt, sandbox_id) = (container.clone(), *attempt, sandbox_id.clone());
                 self.create_container(&container, attempt, &sandbox_id);
             } else if took_effect {
@@ -422,7 +448,8 @@ impl World {
 
     fn delete(&mut self) {
         if let Wish::Run = self.wish {
-            let grace_seconds = self.pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds).unwrap_or(30);
+            let grace_seconds =
+                self.pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds).unwrap_or(30);
             let why = "the test wants it".to_owned();
             self.wish =
                 Wish::End(Ending { since: self.now, grace_seconds: grace_seconds.max(1), forget: true, why });

@@ -12,6 +12,9 @@ pub struct Snapshot {
     pub runtime: RuntimeLine,
     /// Whether every source of pods was read once.
     pub sources_ready: bool,
+    /// Whether all that the runtime and the disk have is accounted for: only then is an empty list good news.
+    #[serde(default)]
+    pub inventoried: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

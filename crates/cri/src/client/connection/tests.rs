@@ -50,7 +50,7 @@ fn what_the_client_found_itself_names_the_socket() {
 
 #[tokio::test]
 async fn nobody_listening_is_unavailable() {
-    let connection = Connection::new("unix:///nonexistent/crablet.sock").unwrap();
+    let connection = Connection::new("unix:///nonexistent/crablet.sock", None).unwrap();
     let call = connection.call(Some(Duration::from_secs(5)), Default::default(), |mut to, q| async move {
         to.runtime.status(q).await
     });
@@ -64,7 +64,7 @@ async fn a_runtime_that_accepts_and_says_nothing_runs_into_the_deadline() {
     let dir = tempfile::TempDir::new().unwrap();
     let path = dir.path().join("silent.sock");
     let _listener = tokio::net::UnixListener::bind(&path).unwrap();
-    let connection = Connection::new(path.to_str().unwrap()).unwrap();
+    let connection = Connection::new(path.to_str().unwrap(), None).unwrap();
     let call = connection.call(Some(Duration::from_millis(50)), Default::default(), |mut to, q| async move {
         to.runtime.status(q).await
     });

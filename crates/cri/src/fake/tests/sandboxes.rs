@@ -33,7 +33,7 @@ async fn a_runtime_that_does_not_forgive_absence_says_not_found() {
 async fn names_are_reserved_as_long_as_their_owner_exists_or_is_being_made() {
     let runtime = with(RuntimeSettings { work_time: (SECOND, SECOND), ..RuntimeSettings::default() });
     let config = sandbox(&pod(), 0);
-    let (first, second) = tokio::join!(runtime.run_sandbox(&config), runtime.run_sandbox(&config));
+    let (first, second) = tokio::join!(biased; runtime.run_sandbox(&config), runtime.run_sandbox(&config));
     let id = first.unwrap();
     let expected = |id: &str| {
         format!(

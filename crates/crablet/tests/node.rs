@@ -1,0 +1,49 @@
+//! The agent on a real containerd, seen from outside: its reports, its HTTP answers, and what the runtime has.
+//!
+//! Every scenario runs on both containerds: Debian's 1.6, which has no event stream, and 2.3.7, which has one.
+
+mod node {
+    pub mod bad_input;
+    pub mod crowd;
+    pub mod life;
+    pub mod restarts;
+    pub mod support;
+    pub mod surface;
+}
+
+/// One test per containerd and scenario.
+macro_rules! scenarios {
+    ($($room:ident :: $scenario:ident),+ $(,)?) => {
+        mod debian { $(
+            #[test]
+            fn $scenario() {
+                crate::node::support::on(crablet_testbed::Flavor::Debian, crate::node::$room::$scenario);
+            }
+        )+ }
+        mod pinned { $(
+            #[test]
+            fn $scenario() {
+                crate::node::support::on(crablet_testbed::Flavor::Pinned, crate::node::$room::$scenario);
+            }
+        )+ }
+    };
+}
+
+scenarios! {
+    crowd::sixty_pods_come_and_go_and_leave_nothing,
+    crowd::a_hundred_kills_change_nothing_of_that,
+    life::restart_policies_decide_how_a_pod_ends,
+    life::a_container_that_keeps_failing_backs_off,
+    life::an_edited_manifest_replaces_the_pod,
+    life::a_container_is_given_its_grace,
+    life::last_words_are_reported,
+    restarts::killing_the_agent_changes_no_status_and_no_container,
+    restarts::a_runtime_that_comes_back_is_found_again,
+    restarts::the_agent_waits_for_a_runtime_that_is_not_there_yet,
+    restarts::what_was_removed_while_the_agent_was_down_ends,
+    bad_input::bad_manifests_are_named_and_harm_nobody,
+    bad_input::an_image_that_cannot_be_had_is_reported_and_tried_again,
+    surface::submitted_manifests_survive_the_agent,
+    surface::pods_logs_and_health_look_as_upstreams,
+    surface::decisions_can_be_asked_for,
+}

@@ -1,0 +1,180 @@
+//! What must hold of a night, judged by what an outsider saw: the runtime's trace and the operator's own doings.
+//!
+//! One pass over the trace with a check for each promise. Each check says what excuses it, so that what is left is the
+//! agent's fault.
+
+mod back_off;
+mod grace;
+mod policy;
+mod untouched;
+
+use std::time::Duration;
+
+use crablet_cri::fake::{Cause, Subject, TraceEntry, Violation, ViolationKind, What};
+use crablet_model::PodUid;
+
+use super::Broken;
+use super::pods::{Expected, PRESENT, PULLED, PodPlan};
+use super::story::Kind;
+use super::world::{Change, Manifest, World};
+
+pub fn check(world: &World, trace: &[TraceEntry]) -> Vec<Broken> {
+    let history = History::new(world, trace);
+    let kind = world.story.kind;
+    let mut broken = violations(world, &history);
+    broken.extend(untouched::check(&history));
+    broken.extend(policy::check(&history));
+    // What could not be written down, or read again, is not known to the next life.
+    if kind != Kind::BadDisk {
+        broken.extend(back_off::check(&history));
+    }
+    // Grace is measured by the wall clock.
+    if kind != Kind::ClockJumps {
+        broken.extend(grace::check(&history));
+    }
+    if kind == Kind::OneStuck {
+        broken.extend(others_are_ready_in_time(world, &history));
+    }
+    broken
+}
+
+/// What the runtime itself noticed.
+fn violations(world: &World, history: &History<'_>) -> Vec<Broken> {
+    let mut broken = Vec::new();
+    for Violation { elapsed, kind, uid, since, message } in world.runtime.violations() {
+        let promise = match kind {
+            ViolationKind::TwoReadySandboxes => "one ready sandbox per pod",
+            ViolationKind::TwoLiveInstances => "one live instance per container",
+            // A pod that was deleted and put back begins anew, though something of the old one may be left.
+            ViolationKind::RestartCountFell if history.unwanted_between(&uid, since, elapsed) => continue,
+            ViolationKind::RestartCountFell => "restart counts never fall",
+            ViolationKind::CreatedInStoppedSandbox => "containers are made in sandboxes that are up",
+        };
+        broken.push(Broken::new(promise, format!("at {:.3}s: {message}", elapsed.as_secs_f64())));
+    }
+    broken
+}
+
+/// What is about a sandbox or container changing, whoever did it.
+pub fn change_of(what: &What) -> Option<&Subject> {
+    match what {
+        What::SandboxReady { sandbox }
+        | What::SandboxNotReady { sandbox, .. }
+        | What::SandboxRemoved { sandbox } => Some(sandbox),
+        What::ContainerCreated { container }
+        | What::ContainerStarted { container }
+        | What::ContainerNotStarted { container, .. }
+        | What::ContainerExited { container, .. }
+        | What::ContainerUnknown { container }
+        | What::ContainerRemoved { container } => Some(container),
+        _ => None,
+    }
+}
+
+/// The operator's changes and the runtime's trace, with the questions that the checks ask of them.
+struct History<'a> {
+    pods: &'a [PodPlan],
+    changes: &'a [Change],
+    trace: &'a [TraceEntry],
+}
+
+impl<'a> History<'a> {
+    fn new(world: &'a World, trace: &'a [TraceEntry]) -> Self {
+        Self { pods: &world.story.pods, changes: &world.changes, trace }
+    }
+
+    fn pod_of(&self, uid: &PodUid) -> Option<usize> {
+        self.changes.iter().find(|change| change.uid.as_ref() == Some(uid)).map(|change| change.pod)
+    }
+
+    fn plan_of(&self, uid: &PodUid) -> Option<&'a PodPlan> {
+        self.pod_of(uid).map(|pod| &self.pods[pod])
+    }
+
+    fn changes_of(&self, pod: usize) -> impl Iterator<Item = &'a Change> {
+        self.changes.iter().filter(move |change| change.pod == pod)
+    }
+
+    /// Since when the pod has been wanted, in exactly the form it has at this time.
+    fn wanted_since(&self, uid: &PodUid, at: Duration) -> Option<Duration> {
+        let pod = self.pod_of(uid)?;
+        let change = self.changes_of(pod).take_while(|change| change.at <= at).last()?;
+        (change.uid.as_ref() == Some(uid)).then_some(change.at)
+    }
+
+    /// When the pod stopped being wanted, if it was not wanted at this time.
+    fn unwanted_since(&self, uid: &PodUid, at: Duration) -> Option<Duration> {
+        let pod = self.pod_of(uid)?;
+        let before = self.changes_of(pod).take_while(|change| change.at <= at);
+        let mut since = None;
+        for change in before {
+            match (&change.uid, since) {
+                (Some(wanted), _) if wanted == uid => since = None,
+                (_, None) => since = Some(change.at),
+                _ => {}
+            }
+        }
+        since
+    }
+
+    /// Did the operator change anything about the pod in this time?
+    fn changed_between(&self, uid: &PodUid, from: Duration, to: Duration) -> bool {
+        let Some(pod) = self.pod_of(uid) else { return true };
+        self.changes_of(pod).any(|change| change.at > from && change.at <= to)
+    }
+
+    /// Did the pod stop being wanted in this time?
+    fn unwanted_between(&self, uid: &PodUid, from: Duration, to: Duration) -> bool {
+        let Some(pod) = self.pod_of(uid) else { return true };
+        let mut window = self.changes_of(pod).filter(|change| change.at >= from && change.at <= to);
+        window.any(|change| change.uid.as_ref() != Some(uid))
+    }
+
+    /// Did the pod get another form under the same UID in this time?
+    fn edited_between(&self, uid: &PodUid, from: Duration, to: Duration) -> bool {
+        let Some(pod) = self.pod_of(uid) else { return true };
+        let changes: Vec<&Change> = self.changes_of(pod).collect();
+        let is_edit = |pair: &[&Change]| pair.iter().all(|change| change.uid.as_ref() == Some(uid));
+        changes.windows(2).any(|pair| is_edit(pair) && pair[1].at >= from && pair[1].at <= to)
+    }
+
+    /// Did the pod's sandbox or one of its containers get lost in this time, by nobody's will?
+    fn lost_between(&self, uid: &PodUid, from: Duration, to: Duration) -> bool {
+        let window = self.trace.iter().filter(|entry| entry.elapsed >= from && entry.elapsed <= to);
+        window.into_iter().any(|entry| match &entry.what {
+            What::SandboxNotReady { sandbox, cause: Cause::Outside | Cause::Itself } => {
+                sandbox.uid.as_ref() == Some(uid)
+            }
+            What::ContainerUnknown { container } => container.uid.as_ref() == Some(uid),
+            _ => false,
+        })
+    }
+}
+
+/// On a night on which one pod is stuck, the others come up as if it were not there.
+fn others_are_ready_in_time(world: &World, history: &History<'_>) -> Vec<Broken> {
+    const START: Duration = Duration::from_secs(30);
+    const PULL: Duration = Duration::from_secs(60);
+    let mut broken = Vec::new();
+    for (pod, plan) in world.story.pods.iter().enumerate().skip(1) {
+        let is_simple = |c: &super::pods::ContainerPlan| {
+            c.behaviour.lives.len() == 1 && (c.image == PRESENT || c.image == PULLED)
+        };
+        if plan.expected() != Expected::Ready || !plan.containers.iter().all(is_simple) {
+            continue;
+        }
+        let Some(put) = history.changes_of(pod).find(|change| change.manifest == Manifest::Version(0)) else {
+            continue;
+        };
+        let pulls = plan.containers.iter().any(|c| c.image == PULLED);
+        let latest = put.at + START + if pulls { PULL } else { Duration::ZERO };
+        let Some(uid) = &put.uid else { continue };
+        let removed = history.changes_of(pod).any(|change| change.at > put.at && change.at <= latest);
+        let ready = world.observer.first_ready.get(uid);
+        if !removed && ready.is_none_or(|ready| *ready > latest) {
+            let text = format!("{} was wanted at {:?} and ready at {ready:?}", plan.name, put.at);
+            broken.push(Broken::new("one stuck pod delays no other", text));
+        }
+    }
+    broken
+}

@@ -1,0 +1,78 @@
+//! A container that keeps ending waits before each restart, as long as upstream lets it wait, over all lives of the
+//! agent: nothing before the first restart, then 10 s, 20 s, 40 s, up to 5 min, and afresh after 10 min.
+
+use std::collections::BTreeMap;
+
+use crablet_cri::fake::{Subject, What};
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Broken, History};
+
+const FIRST: SignedDuration = SignedDuration::from_secs(10);
+const LONGEST: SignedDuration = SignedDuration::from_secs(300);
+const RESET: SignedDuration = SignedDuration::from_secs(600);
+
+#[derive(Default)]
+struct Chain {
+    /// When the last instance ended.
+    ended: Option<Timestamp>,
+    /// What the next restart has to wait, and the end before that.
+    delay: Option<(SignedDuration, Timestamp)>,
+    /// The form of the pod that all this is about.
+    wanted_since: Option<std::time::Duration>,
+}
+
+pub fn check(history: &History<'_>) -> Vec<Broken> {
+    let mut chains: BTreeMap<(String, String), Chain> = BTreeMap::new();
+    let mut broken = Vec::new();
+    for entry in history.trace {
+        match &entry.what {
+            What::ContainerStarted { container } | What::ContainerNotStarted { container, .. } => {
+                let chain = chain(&mut chains, container);
+                let wanted_since =
+                    container.uid.as_ref().and_then(|uid| history.wanted_since(uid, entry.elapsed));
+                if chain.wanted_since != wanted_since {
+                    // Deleted and put back, or edited: a new chain, or a container with another image.
+                    *chain = Chain { wanted_since, ..Chain::default() };
+                }
+                if let Err(text) = restarted(chain, entry.at) {
+                    broken.push(Broken::new("restarts wait for their back-off", format!("{entry}: {text}")));
+                }
+                if let What::ContainerNotStarted { .. } = entry.what {
+                    chain.ended = Some(entry.at);
+                }
+            }
+            // The first sandbox of a pod that was deleted and put back.
+            What::SandboxReady { sandbox } if sandbox.attempt == 0 => {
+                let uid = sandbox.uid.as_ref().map(ToString::to_string).unwrap_or_default();
+                chains.retain(|(of, _), _| *of != uid);
+            }
+            What::ContainerExited { container, .. } => {
+                chain(&mut chains, container).ended = Some(entry.at);
+            }
+            _ => {}
+        }
+    }
+    broken
+}
+
+fn chain<'a>(chains: &'a mut BTreeMap<(String, String), Chain>, container: &Subject) -> &'a mut Chain {
+    let uid = container.uid.as_ref().map(ToString::to_string).unwrap_or_default();
+    chains.entry((uid, container.container.to_string())).or_default()
+}
+
+fn restarted(chain: &mut Chain, now: Timestamp) -> Result<(), String> {
+    let Some(ended) = chain.ended.take() else { return Ok(()) };
+    let Some((delay, before)) = chain.delay else {
+        chain.delay = Some((FIRST, ended));
+        return Ok(());
+    };
+    // The agent counts from when it raised the delay, which was not before that end.
+    if ended.duration_since(before) > RESET {
+        chain.delay = Some((FIRST, ended));
+        return Ok(());
+    }
+    chain.delay = Some(((delay * 2).min(LONGEST), ended));
+    let waited = now.duration_since(ended);
+    if waited >= delay { Ok(()) } else { Err(format!("waited {waited:#} and not {delay:#}")) }
+}

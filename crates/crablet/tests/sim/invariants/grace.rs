@@ -1,0 +1,53 @@
+//! A container of a deleted pod is not killed before its grace is over.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crablet_cri::fake::{Call, Cause, What};
+
+use super::{Broken, History};
+
+/// Grace is counted in whole seconds.
+const SLACK: Duration = Duration::from_secs(1);
+const LATE: Duration = Duration::from_secs(180);
+
+pub fn check(history: &History<'_>) -> Vec<Broken> {
+    let mut started: BTreeMap<Arc<str>, Duration> = BTreeMap::new();
+    // When the agent first asked each container to stop.
+    let mut asked: BTreeMap<Arc<str>, Duration> = BTreeMap::new();
+    let mut broken = Vec::new();
+    for entry in history.trace {
+        let now = entry.elapsed;
+        match &entry.what {
+            What::ContainerStarted { container } => {
+                started.insert(container.id.clone(), now);
+            }
+            What::Called { call: Call::StopContainer, subject, .. } => {
+                asked.entry(subject.id.clone()).or_insert(now);
+            }
+            What::ContainerExited {
+                container,
+                cause: Cause::Kill | Cause::SandboxStopped | Cause::Removed,
+                ..
+            } => {
+                let Some(uid) = &container.uid else { continue };
+                let (Some(deleted), Some(plan)) = (history.unwanted_since(uid, now), history.plan_of(uid))
+                else {
+                    continue;
+                };
+                let since = started.get(&container.id).copied().unwrap_or_default();
+                let was_stopped_before = asked.get(&container.id).is_some_and(|asked| *asked < deleted);
+                let is_excused =
+                    was_stopped_before || history.lost_between(uid, since.saturating_sub(LATE), now);
+                let grace = Duration::from_secs(plan.grace_seconds.into());
+                if !is_excused && now + SLACK < deleted + grace {
+                    let text = format!("{entry}: deleted at {deleted:?} with {grace:?} of grace");
+                    broken.push(Broken::new("grace periods are kept", text));
+                }
+            }
+            _ => {}
+        }
+    }
+    broken
+}

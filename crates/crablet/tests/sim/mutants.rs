@@ -1,0 +1,134 @@
+//! Planners that are wrong on purpose. Each breaks one promise, and the simulation has to notice.
+
+use crablet_model::runtime::{ContainerState, SandboxState};
+use crablet_planner::pod::{Action, Facts, Memory, Plan, PreparedImage, Wish, plan};
+
+/// Restart counts begin at 0 again each time.
+pub fn attempt_is_always_zero(facts: &Facts<'_>) -> Plan {
+    let mut plan = plan(facts);
+    for action in &mut plan.actions {
+        if let Action::StartContainer { attempt, .. } = action {
+            *attempt = 0;
+        }
+    }
+    plan
+}
+
+/// Pods that nobody wants stay.
+pub fn never_ends(facts: &Facts<'_>) -> Plan {
+    let mut plan = plan(facts);
+    if matches!(facts.wish, Wish::End(_)) {
+        plan.actions.clear();
+        plan.finished = false;
+    }
+    plan
+}
+
+/// Crashing containers are restarted at once.
+pub fn no_back_off(facts: &Facts<'_>) -> Plan {
+    let memory = Memory { crash_loops: Default::default(), ..facts.memory.clone() };
+    plan(&Facts { memory: &memory, ..*facts })
+}
+
+/// A second instance beside one that runs.
+pub fn second_instance(facts: &Facts<'_>) -> Plan {
+    let mut plan = plan(facts);
+    let running = facts.runtime.containers.iter().find(|c| c.state.is_running());
+    if let (Wish::Run, Some(running), true, true) =
+        (facts.wish, running, plan.actions.is_empty(), facts.session.ops.is_empty())
+    {
+        plan.actions.push(Action::StartContainer {
+            container: running.name.clone(),
+            attempt: running.restart_count + 1,
+            sandbox_id: running.sandbox_id.clone(),
+            image: PreparedImage { image_ref: running.image_ref.clone(), uid: None, username: String::new() },
+        });
+    }
+    plan
+}
+
+/// A second sandbox beside one that is ready.
+pub fn second_sandbox(facts: &Facts<'_>) -> Plan {
+    let mut plan = plan(facts);
+    let ready: Vec<_> = facts.runtime.sandboxes.iter().filter(|s| s.state == SandboxState::Ready).collect();
+    if let (Wish::Run, [only], true) = (facts.wish, ready.as_slice(), facts.session.ops.is_empty()) {
+        plan.actions.push(Action::CreateSandbox { attempt: only.attempt + 1 });
+    }
+    plan
+}
+
+/// Containers that run well are stopped now and then.
+pub fn stops_the_healthy(facts: &Facts<'_>) -> Plan {
+    let mut plan = plan(facts);
+    let old = facts.runtime.containers.iter().find(|c| match c.state {
+        ContainerState::Running { started_at } => facts.now.duration_since(started_at).as_secs() > 60,
+        _ => false,
+    });
+    if let (Wish::Run, Some(old), true) = (facts.wish, old, facts.session.ops.is_empty()) {
+        plan.actions.push(Action::StopContainer {
+            container: old.name.clone(),
+            id: old.id.clone(),
+            grace: std::time::Duration::from_secs(30),
+            message: String::new(),
+        });
+    }
+    plan
+}
+
+/// Everybody gets two seconds to stop.
+pub fn no_grace(facts: &Facts<'_>) -> Plan {
+    let mut plan = plan(facts);
+    for action in &mut plan.actions {
+        if let Action::StopContainer { grace, .. } = action {
+            *grace = std::time::Duration::from_secs(2);
+        }
+    }
+    plan
+}
+
+/// Every pod is restarted, whatever its policy.
+pub fn always_restarts(facts: &Facts<'_>) -> Plan {
+    let Some(pod) = facts.pod else { return plan(facts) };
+    let mut pod = pod.clone();
+    if let Some(spec) = &mut pod.spec {
+        spec.restart_policy = Some("Always".to_owned());
+    }
+    plan(&Facts { pod: Some(&pod), ..*facts })
+}
+
+/// Logs and folders of deleted pods stay.
+pub fn no_clean_up(facts: &Facts<'_>) -> Plan {
+    let mut plan = plan(facts);
+    if plan.actions.contains(&Action::Cleanup) {
+        plan.actions.retain(|action| *action != Action::Cleanup);
+        plan.finished = true;
+    }
+    plan
+}
+
+/// The replacement of a lost sandbox is asked for under the name of the lost one.
+pub fn sandbox_attempt_is_always_zero(facts: &Facts<'_>) -> Plan {
+    let mut plan = plan(facts);
+    for action in &mut plan.actions {
+        if let Action::CreateSandbox { attempt } = action {
+            *attempt = 0;
+        }
+    }
+    plan
+}
+
+/// Every plan tells anew when the pod became ready.
+pub fn transitions_are_now(facts: &Facts<'_>) -> Plan {
+    let mut plan = plan(facts);
+    for condition in plan.status.iter_mut().flat_map(|s| s.conditions.iter_mut().flatten()) {
+        condition.last_transition_time =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(facts.now));
+    }
+    plan
+}
+
+/// What was remembered is forgotten.
+pub fn no_memory(facts: &Facts<'_>) -> Plan {
+    let memory = Memory { status: None, ..facts.memory.clone() };
+    plan(&Facts { memory: &memory, ..*facts })
+}

@@ -1,0 +1,274 @@
+//! One night, from the first manifest to the last look in the morning.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use crablet_cri::fake::{Cause, Life, TraceEntry, What};
+use crablet_model::PodUid;
+use crablet_model::names::phase;
+use crablet_model::runtime::{Container, SandboxState};
+
+use super::Broken;
+use super::invariants;
+use super::pods::{Expected, Policy};
+use super::story::Story;
+use super::world::{Manifest, Variant, World};
+
+/// After the trouble, every pod comes to what it should within this. The longest wait is two of the longest back-offs
+/// with a pull in between.
+const SETTLED_WITHIN: Duration = Duration::from_secs(1200);
+const GONE_WITHIN: Duration = Duration::from_secs(600);
+const STEP: Duration = Duration::from_secs(5);
+
+pub struct Night {
+    pub story: Story,
+    pub broken: Vec<Broken>,
+    pub trace: Vec<TraceEntry>,
+    pub steps: u64,
+}
+
+thread_local! {
+    static PANICS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The agent survives its own panics, so the night has to hear of them another way. Called once per process.
+pub fn listen_for_panics() {
+    let default = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let in_simulation = std::thread::current().name().is_some_and(|name| name.starts_with("night"));
+        if in_simulation {
+            PANICS.with(|panics| panics.borrow_mut().push(info.to_string()));
+        } else {
+            default(info);
+        }
+    }));
+}
+
+pub fn run(seed: u64, variant: Variant) -> Night {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.expect("a runtime");
+    let mut night = runtime.block_on(Box::pin(night(Story::of(seed), variant)));
+    drop(runtime);
+    let panics = PANICS.with(|panics| std::mem::take(&mut *panics.borrow_mut()));
+    night.broken.extend(panics.into_iter().map(|text| Broken::new("nothing panics", text)));
+    night
+}
+
+async fn night(story: Story, variant: Variant) -> Night {
+    let healed = story.healed;
+    let mut world = World::new(story, variant);
+    let mut broken = Vec::new();
+    world.start_agent();
+    world.play(healed).await;
+    world.heal();
+    broken.extend(settle(&mut world, SETTLED_WITHIN, unsettled).await);
+    if broken.is_empty() {
+        broken.extend(restart(&mut world).await);
+    }
+    if broken.is_empty() {
+        for pod in 0..world.manifests.len() {
+            world.remove(pod);
+        }
+        broken.extend(settle(&mut world, GONE_WITHIN, not_gone).await);
+    }
+    if world.is_running_in_circles() {
+        broken.push(Broken::new("nothing runs in circles", format!("{} steps", world.steps())));
+    }
+    broken.append(&mut world.observer.broken);
+    let trace = world.runtime.trace();
+    broken.extend(invariants::check(&world, &trace));
+    Night { steps: world.steps(), story: world.story, broken, trace }
+}
+
+/// Lets time pass until a check finds nothing, and says what it finds if that takes too long.
+async fn settle(world: &mut World, within: Duration, check: fn(&World) -> Vec<Broken>) -> Vec<Broken> {
+    let end = world.elapsed() + within;
+    loop {
+        world.play(world.elapsed() + STEP).await;
+        let found = check(world);
+        if found.is_empty() || world.elapsed() >= end || world.is_running_in_circles() {
+            return found;
+        }
+    }
+}
+
+/// What is not yet as it should be with all pods that are wanted, and those that are not.
+fn unsettled(world: &World) -> Vec<Broken> {
+    let mut found = Vec::new();
+    let containers = world.runtime.containers();
+    for (pod, plan) in world.story.pods.iter().enumerate() {
+        let Some(uid) = world.uid(pod) else { continue };
+        let seen = Seen::of(world, pod, &uid, &containers);
+        if let Err(text) = seen.check() {
+            let status = statuses(world, &[(plan.name.clone(), uid)]).pop().map(|(_, status)| status);
+            let text = format!("{} {text}\n  status {}", plan.name, status.unwrap_or_default());
+            found.push(Broken::new("wanted pods come to what they should", text));
+        }
+    }
+    let wanted: Vec<PodUid> = (0..world.manifests.len()).filter_map(|pod| world.uid(pod)).collect();
+    found.extend(remains(world, &wanted));
+    found
+}
+
+fn not_gone(world: &World) -> Vec<Broken> {
+    remains(world, &[])
+}
+
+/// What is there of pods that nobody wants.
+fn remains(world: &World, wanted: &[PodUid]) -> Vec<Broken> {
+    let is_wanted = |text: &str| wanted.iter().any(|uid| text.contains(uid.as_str()));
+    let sandboxes = world.runtime.sandboxes().into_iter().filter(|s| !wanted.contains(&s.uid));
+    let containers = world.runtime.containers().into_iter().filter(|c| !wanted.contains(&c.uid));
+    let paths = world.leftovers().into_iter().filter(|path| !is_wanted(path));
+    let shown = world.agent().into_iter().flat_map(|agent| agent.view().summary().pods);
+    let shown = shown.filter(|pod| !is_wanted(&pod.uid));
+    let found = sandboxes
+        .map(|s| format!("sandbox {} of {}", s.id, s.name))
+        .chain(containers.map(|c| format!("container {} ({})", c.name, c.id)))
+        .chain(paths)
+        .chain(shown.map(|pod| format!("{} is still shown", pod.name)));
+    found.map(|text| Broken::new("nothing is left of a pod that nobody wants", text)).collect()
+}
+
+/// One wanted pod as it is now.
+struct Seen<'a> {
+    policy: Policy,
+    expected: Expected,
+    phase: String,
+    ready: bool,
+    /// The newest instance of each container, in the order of the specification.
+    newest: Vec<Option<&'a Container>>,
+    /// Of each newest instance: it runs in a sandbox that is up, is of the wanted version, and will run for ever.
+    is_steady: Vec<bool>,
+    sandbox_ready: bool,
+    lost_its_sandbox: bool,
+}
+
+impl<'a> Seen<'a> {
+    fn of(world: &World, pod: usize, uid: &PodUid, containers: &'a [Container]) -> Self {
+        let plan = &world.story.pods[pod];
+        let shown = world.agent().into_iter().flat_map(|agent| agent.view().summary().pods);
+        let shown = shown.into_iter().find(|shown| shown.uid == uid.as_str());
+        let newest = plan.containers.iter().map(|c| {
+            let instances = containers.iter().filter(|seen| seen.uid == *uid && seen.name == c.name);
+            instances.max_by_key(|seen| seen.restart_count)
+        });
+        let newest: Vec<_> = newest.collect();
+        let version = match world.manifests[pod] {
+            Manifest::Version(version) => version,
+            Manifest::Absent | Manifest::Spoiled(_) => 0,
+        };
+        let sandboxes = world.runtime.sandboxes();
+        let is_up = |id: &str| sandboxes.iter().any(|s| s.id == id && s.state == SandboxState::Ready);
+        let is_steady = plan.containers.iter().zip(&newest).enumerate().map(|(number, (planned, seen))| {
+            seen.is_some_and(|c| {
+                c.state.is_running()
+                    && is_up(&c.sandbox_id)
+                    && c.image == planned.image_in(number, version)
+                    && *planned.behaviour.life(c.restart_count) == Life::Forever
+            })
+        });
+        let is_steady = is_steady.collect();
+        let is_loss = |entry: &TraceEntry| match &entry.what {
+            What::SandboxNotReady { sandbox, cause } => {
+                sandbox.uid.as_ref() == Some(uid) && matches!(cause, Cause::Outside | Cause::Itself)
+            }
+            _ => false,
+        };
+        Self {
+            policy: plan.policy,
+            expected: plan.expected(),
+            phase: shown.as_ref().map(|shown| shown.phase.clone()).unwrap_or_default(),
+            ready: shown.is_some_and(|shown| shown.ready),
+            newest,
+            is_steady,
+            sandbox_ready: sandboxes.iter().any(|s| s.uid == *uid && s.state == SandboxState::Ready),
+            lost_its_sandbox: world.runtime.read_trace(|trace| trace.iter().any(is_loss)),
+        }
+    }
+
+    /// The exit code of a container that will not run again.
+    fn final_code(&self, container: Option<&Container>) -> Option<i32> {
+        let code = container?.state.exit()?.code;
+        let restarts = match self.policy {
+            Policy::Always => true,
+            Policy::OnFailure => code != 0,
+            Policy::Never => false,
+        };
+        (!restarts).then_some(code)
+    }
+
+    /// Nothing about the pod will change unless somebody interferes.
+    fn rests(&self) -> bool {
+        let mut all = self.newest.iter().zip(&self.is_steady);
+        all.all(|(newest, is_steady)| *is_steady || self.final_code(*newest).is_some())
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let Self { phase, expected, .. } = self;
+        let ended: Vec<Option<i32>> = self.newest.iter().map(|c| self.final_code(*c)).collect();
+        if let Some(codes) = ended.iter().copied().collect::<Option<Vec<i32>>>() {
+            let right = if codes.iter().all(|code| *code == 0) { phase::SUCCEEDED } else { phase::FAILED };
+            if phase != right {
+                return Err(format!("ended with {codes:?} and is {phase}, not {right}"));
+            }
+            return match self.sandbox_ready {
+                true => Err(format!("is {phase} and still has a sandbox")),
+                false => Ok(()),
+            };
+        }
+        // A pod that is never restarted does not get a second sandbox: how far it got is a matter of luck.
+        if self.policy == Policy::Never && self.lost_its_sandbox {
+            return Ok(());
+        }
+        let is_right = match expected {
+            // Whatever accidents ended some containers for good, the others run on.
+            _ if self.rests() => {
+                let all_ready = self.is_steady.iter().all(|steady| *steady);
+                phase == phase::RUNNING && self.ready == all_ready
+            }
+            Expected::Ready | Expected::Ends => false,
+            Expected::Loops => phase == phase::RUNNING || phase == phase::PENDING,
+            Expected::Pending => phase == phase::PENDING,
+        };
+        let what = format!("is {phase} (ready: {}) and should come to {expected:?}", self.ready);
+        if is_right { Ok(()) } else { Err(what) }
+    }
+}
+
+/// Restarts the agent on a quiet node: nobody may be able to tell from any pod.
+async fn restart(world: &mut World) -> Vec<Broken> {
+    let containers = world.runtime.containers();
+    let stable: Vec<(String, PodUid)> = (0..world.manifests.len())
+        .filter_map(|pod| Some((pod, world.uid(pod)?)))
+        .filter(|(pod, uid)| Seen::of(world, *pod, uid, &containers).rests())
+        .map(|(pod, uid)| (world.story.pods[pod].name.clone(), uid))
+        .collect();
+    let before = statuses(world, &stable);
+    let seen_before = world.runtime.read_trace(<[TraceEntry]>::len);
+    world.kill_agent(Duration::from_secs(5));
+    world.play(world.elapsed() + Duration::from_secs(60)).await;
+    let after = statuses(world, &stable);
+    let mut broken = Vec::new();
+    for ((name, before), (_, after)) in before.into_iter().zip(after) {
+        if before != after {
+            let text = format!("{name}:\n  before {before}\n  after  {after}");
+            broken.push(Broken::new("a restart changes no status", text));
+        }
+    }
+    for entry in &world.runtime.trace()[seen_before..] {
+        // Calls alone change nothing: a sandbox that is down may be torn down once more.
+        if let Some(subject) = invariants::change_of(&entry.what)
+            && stable.iter().any(|(_, uid)| subject.uid.as_ref() == Some(uid))
+        {
+            broken.push(Broken::new("a restart touches no container", entry.to_string()));
+        }
+    }
+    broken
+}
+
+fn statuses(world: &World, pods: &[(String, PodUid)]) -> Vec<(String, String)> {
+    let Some(agent) = world.agent() else { return Vec::new() };
+    let status = |uid| agent.view().status(uid).map(|json| String::from_utf8_lossy(&json).into_owned());
+    pods.iter().map(|(name, uid)| (name.clone(), status(uid).unwrap_or_default())).collect()
+}

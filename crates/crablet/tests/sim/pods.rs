@@ -1,0 +1,237 @@
+//! Pods of a story.
+
+use std::time::Duration;
+
+use crablet_cri::fake::{Behaviour, FakeImage, Life, OnTerm, Pull};
+use crablet_model::PodUid;
+use crablet_model::manifest::{Origin, decode_pod};
+use fastrand::Rng;
+
+pub const NODE: &str = "sim";
+pub const MANIFESTS: &str = "/etc/kubernetes/manifests";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    Always,
+    OnFailure,
+    Never,
+}
+
+impl Policy {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Always => "Always",
+            Self::OnFailure => "OnFailure",
+            Self::Never => "Never",
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct ContainerPlan {
+    pub name: String,
+    pub image: &'static str,
+    pub behaviour: Behaviour,
+}
+
+#[derive(Clone, Debug)]
+pub struct PodPlan {
+    pub name: String,
+    /// Its manifest names a UID, so that an edited manifest is the same pod.
+    pub pinned: bool,
+    pub policy: Policy,
+    pub grace_seconds: u32,
+    pub containers: Vec<ContainerPlan>,
+}
+
+/// What a pod comes to when it is left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// Every container runs and stays.
+    Ready,
+    /// Some container keeps ending, or does not start, and is tried again and again.
+    Loops,
+    /// Every container has ended for good.
+    Ends,
+    /// An image is not to be had.
+    Pending,
+}
+
+pub const PRESENT: &str = "registry.test/present:1";
+pub const PULLED: &str = "registry.test/pulled:1";
+pub const FLAKY: &str = "registry.test/flaky:1";
+pub const MISSING: &str = "registry.test/missing:1";
+
+/// The images of every story, also under the names that edited manifests use. `healed` is after the trouble.
+pub fn images(rng: &mut Rng, healed: bool) -> Vec<(String, FakeImage)> {
+    let after = Duration::from_millis(rng.u64(100..60_000));
+    let works = Pull::Works { after };
+    let flaky = match rng.u8(0..3) {
+        _ if healed => works.clone(),
+        0 => Pull::Hangs,
+        _ => Pull::Fails("failed to pull and unpack image: connection reset by peer".to_owned()),
+    };
+    let kinds = [
+        (PRESENT, FakeImage::present()),
+        (PULLED, FakeImage::pulled(works)),
+        (FLAKY, FakeImage::pulled(flaky)),
+        (MISSING, FakeImage::pulled(Pull::Fails("not found".to_owned()))),
+    ];
+    let names = |name: &str| ["", "1", "3", "5", "7", "9"].map(|edit| format!("{name}{edit}"));
+    kinds.into_iter().flat_map(|(name, image)| names(name).map(|name| (name, image.clone()))).collect()
+}
+
+impl PodPlan {
+    pub fn random(rng: &mut Rng, number: usize) -> Self {
+        let policy = match rng.u8(0..10) {
+            0..6 => Policy::Always,
+            6..8 => Policy::OnFailure,
+            _ => Policy::Never,
+        };
+        let containers = (0..rng.usize(1..=3)).map(|n| ContainerPlan::random(rng, n)).collect();
+        Self {
+            name: format!("pod{number}"),
+            pinned: rng.u8(0..4) == 0,
+            policy,
+            grace_seconds: [1, 2, 5, 10, 30, 60][rng.usize(0..6)],
+            containers,
+        }
+    }
+
+    pub fn path(&self) -> String {
+        format!("{MANIFESTS}/{}.json", self.name)
+    }
+
+    /// The name the pod has on the node.
+    pub fn full_name(&self) -> String {
+        format!("{}-{NODE}", self.name)
+    }
+
+    /// The manifest. Another version is an edited manifest: another UID, or another image of the first container.
+    pub fn manifest(&self, version: u32) -> String {
+        let containers: Vec<_> =
+            self.containers.iter().enumerate().map(|(n, c)| c.json(n, version)).collect();
+        let mut pod = serde_json::json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": { "name": self.name, "labels": { "version": version.to_string() } },
+            "spec": {
+                "restartPolicy": self.policy.name(),
+                "terminationGracePeriodSeconds": self.grace_seconds,
+                "containers": containers,
+            },
+        });
+        if self.pinned {
+            pod["metadata"]["uid"] = format!("00000000-0000-4000-8000-{:0>12}", self.name).into();
+        }
+        pod.to_string()
+    }
+
+    pub fn uid(&self, version: u32) -> PodUid {
+        let (text, path) = (self.manifest(version), self.path());
+        let decoded = decode_pod(text.as_bytes(), &Origin::File { path: &path }, NODE);
+        let decoded = decoded.unwrap_or_else(|e| panic!("a story's manifest is refused: {e}\n{text}"));
+        PodUid::new(decoded.pod.metadata.uid.unwrap_or_default())
+    }
+
+    pub fn expected(&self) -> Expected {
+        let all = |outcome| self.containers.iter().all(|c| c.comes_to(self.policy) == outcome);
+        let any = |outcome| self.containers.iter().any(|c| c.comes_to(self.policy) == outcome);
+        if any(Expected::Pending) {
+            Expected::Pending
+        } else if all(Expected::Ends) {
+            Expected::Ends
+        } else if all(Expected::Ready) {
+            Expected::Ready
+        } else {
+            Expected::Loops
+        }
+    }
+}
+
+impl ContainerPlan {
+    fn random(rng: &mut Rng, number: usize) -> Self {
+        let image = match rng.u8(0..20) {
+            0..12 => PRESENT,
+            12..16 => PULLED,
+            16..19 => FLAKY,
+            _ => MISSING,
+        };
+        let last_words = if rng.bool() { "bye".to_owned() } else { String::new() };
+        let behaviour = Behaviour { lives: lives(rng), on_term: on_term(rng), last_words };
+        Self { name: format!("c{number}"), image, behaviour }
+    }
+
+    fn json(&self, number: usize, version: u32) -> serde_json::Value {
+        serde_json::json!({
+            "name": self.name,
+            "image": self.image_in(number, version),
+            "imagePullPolicy": "IfNotPresent",
+        })
+    }
+
+    /// The image in a version of the pod: every other edit changes that of the first container.
+    pub fn image_in(&self, number: usize, version: u32) -> String {
+        let edit = if number == 0 && version % 2 == 1 { version.to_string() } else { String::new() };
+        format!("{}{edit}", self.image)
+    }
+
+    /// What the container's last kind of life means under a policy.
+    fn comes_to(&self, policy: Policy) -> Expected {
+        if self.image == MISSING {
+            return Expected::Pending;
+        }
+        match (policy, self.behaviour.lives.last()) {
+            (_, None | Some(Life::Forever)) if self.behaviour.lives.len() <= 1 => Expected::Ready,
+            (Policy::Never, _) => self.under_never(),
+            (_, None | Some(Life::Forever)) => Expected::Ready,
+            (Policy::OnFailure, _) if self.ends_well() => Expected::Ends,
+            _ => Expected::Loops,
+        }
+    }
+
+    fn under_never(&self) -> Expected {
+        match self.behaviour.lives.first() {
+            None | Some(Life::Forever) => Expected::Ready,
+            _ => Expected::Ends,
+        }
+    }
+
+    fn ends_well(&self) -> bool {
+        let ends_well = |life: &Life| matches!(life, Life::Exits { code: 0, .. });
+        self.behaviour.lives.iter().any(ends_well)
+    }
+}
+
+fn lives(rng: &mut Rng) -> Vec<Life> {
+    let seconds = |rng: &mut Rng, most: u64| Duration::from_millis(rng.u64(0..most * 1000));
+    let ends = |rng: &mut Rng, code| Life::Exits { after: seconds(rng, 40), code };
+    match rng.u8(0..20) {
+        0..9 => vec![Life::Forever],
+        9..12 => {
+            // Mends itself after some crashes.
+            let crashes = rng.usize(1..=4);
+            let mut lives: Vec<_> = (0..crashes).map(|_| ends(rng, 1)).collect();
+            lives.push(Life::Forever);
+            lives
+        }
+        12..15 => vec![ends(rng, 1)],
+        15..17 => vec![ends(rng, 0)],
+        17 => vec![Life::OomKilled { after: seconds(rng, 90) }],
+        18 => {
+            let refusal = Life::FailsToStart("exec: \"app\": executable file not found in $PATH".to_owned());
+            if rng.bool() { vec![refusal] } else { vec![refusal.clone(), refusal, Life::Forever] }
+        }
+        // Long enough that the back-off starts afresh.
+        _ => vec![ends(rng, 1), ends(rng, 2), Life::Exits { after: Duration::from_secs(640), code: 3 }],
+    }
+}
+
+fn on_term(rng: &mut Rng) -> OnTerm {
+    match rng.u8(0..10) {
+        0..5 => OnTerm::Exits { after: Duration::ZERO, code: 0 },
+        5..7 => OnTerm::Exits { after: Duration::from_millis(rng.u64(0..45_000)), code: 143 },
+        7..9 => OnTerm::Ignores,
+        _ => OnTerm::Stuck,
+    }
+}

@@ -1,0 +1,213 @@
+//! The whole agent under virtual time: thousands of bad nights, and proof that the checks would notice a bad agent.
+//!
+//! `CRABLET_SIM_SEEDS=n` runs n nights instead of the usual number; `CRABLET_SIM_SEED=n` replays one, with its story
+//! and everything that an outsider saw; `CRABLET_SIM_ALL=1` goes on after a bad one and counts what breaks how often.
+
+mod sim;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, Once};
+
+use sim::night::{self, Night};
+use sim::world::Variant;
+use sim::{Broken, mutants};
+
+const SEEDS: u64 = 10_000;
+const THREADS: usize = 2;
+/// How many lines of a failing night's trace are printed.
+const TAIL: usize = 60;
+
+fn env(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|e| panic!("{name}={text}: {e}")))
+}
+
+/// Runs nights on all threads until one is refused, and returns it.
+fn nights(
+    seeds: std::ops::Range<u64>,
+    variant: Variant,
+    refuse: impl Fn(&Night) -> bool + Sync,
+) -> Option<Night> {
+    static LISTENING: Once = Once::new();
+    LISTENING.call_once(night::listen_for_panics);
+    let next = AtomicU64::new(seeds.start);
+    let stop = AtomicBool::new(false);
+    let refused: Mutex<Option<Night>> = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for number in 0..THREADS {
+            let work = || {
+                while !stop.load(Ordering::Relaxed) {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    let night = night::run(seed, variant);
+                    if refuse(&night) {
+                        stop.store(true, Ordering::Relaxed);
+                        let mut refused = refused.lock().unwrap();
+                        // The lower seed, so that the answer does not depend on which thread was faster.
+                        if refused.as_ref().is_none_or(|other| night.story.seed < other.story.seed) {
+                            *refused = Some(night);
+                        }
+                    }
+                }
+            };
+            let builder = std::thread::Builder::new().name(format!("night {number}")).stack_size(8 << 20);
+            builder.spawn_scoped(scope, work).expect("a thread");
+        }
+    });
+    refused.into_inner().unwrap()
+}
+
+fn report(night: &Night, lines: usize) -> String {
+    let Night { story, broken, trace, .. } = night;
+    let mut text = format!("seed {}, a night of kind {:?}\n", story.seed, story.kind);
+    for pod in &story.pods {
+        text += &format!("  {pod:?}\n");
+    }
+    let skipped = trace.len().saturating_sub(lines);
+    text += &format!("... {skipped} earlier lines; all of them with CRABLET_SIM_SEED={}\n", story.seed);
+    for entry in &trace[skipped..] {
+        text += &format!("{entry}\n");
+    }
+    for Broken { invariant, seen } in broken {
+        text += &format!("broken: {invariant}: {seen}\n");
+    }
+    text
+}
+
+#[test]
+fn the_agent_keeps_its_promises_through_bad_nights() {
+    if let Some(seed) = env("CRABLET_SIM_SEED") {
+        let variant = Variant { trace_reads: true, ..Variant::default() };
+        let night = nights(seed..seed + 1, variant, |_| true).expect("the night was run");
+        println!("{}", report(&night, usize::MAX));
+        assert!(night.broken.is_empty(), "seed {seed} breaks promises");
+        return;
+    }
+    let count = env("CRABLET_SIM_SEEDS").unwrap_or(SEEDS);
+    if env("CRABLET_SIM_ALL").is_some() {
+        return count_broken_promises(count);
+    }
+    let begun = std::time::Instant::now();
+    let failed = nights(0..count, Variant::default(), |night| !night.broken.is_empty());
+    if let Some(night) = failed {
+        panic!("{}", report(&night, TAIL));
+    }
+    println!("{count} nights in {:?}", begun.elapsed());
+}
+
+fn count_broken_promises(nights_to_run: u64) {
+    let begun = std::time::Instant::now();
+    let found: Mutex<BTreeMap<&str, Vec<u64>>> = Mutex::default();
+    nights(0..nights_to_run, Variant::default(), |night| {
+        for invariant in night.broken.iter().map(|broken| broken.invariant).collect::<BTreeSet<_>>() {
+            found.lock().unwrap().entry(invariant).or_default().push(night.story.seed);
+        }
+        false
+    });
+    for (invariant, mut seeds) in found.into_inner().unwrap() {
+        seeds.sort();
+        println!("{:>6} nights break: {invariant}; seeds {:?}", seeds.len(), &seeds[..seeds.len().min(10)]);
+    }
+    println!("{nights_to_run} nights in {:?}", begun.elapsed());
+}
+
+#[test]
+fn a_seed_is_always_the_same_night() {
+    for seed in 0..20 {
+        let night = || nights(seed..seed + 1, Variant::default(), |_| true).expect("the night was run");
+        let (first, second) = (night(), night());
+        let difference = first.trace.iter().zip(&second.trace).position(|(a, b)| a != b);
+        if let Some(line) = difference {
+            panic!("seed {seed} differs at line {line}:\n{}\n{}", first.trace[line], second.trace[line]);
+        }
+        assert_eq!((first.trace.len(), first.steps), (second.trace.len(), second.steps), "seed {seed}");
+    }
+}
+
+/// A broken agent must break one of these promises within this many nights.
+fn must_be_caught(variant: Variant, promises: &[&str]) {
+    const WITHIN: u64 = 300;
+    let caught = nights(0..WITHIN, variant, |night| {
+        night.broken.iter().any(|broken| promises.contains(&broken.invariant))
+    });
+    assert!(caught.is_some(), "not noticed within {WITHIN} nights");
+}
+
+fn mutant(plan: crablet_pods::PlanFn) -> Variant {
+    Variant { plan, ..Variant::default() }
+}
+
+const COMES_TO: &str = "wanted pods come to what they should";
+const REMAINS: &str = "nothing is left of a pod that nobody wants";
+const BACK_OFF: &str = "restarts wait for their back-off";
+
+#[test]
+fn an_agent_whose_restart_counts_stand_still_is_caught() {
+    must_be_caught(mutant(mutants::attempt_is_always_zero), &[COMES_TO, "restart counts never fall"]);
+}
+
+#[test]
+fn an_agent_that_ends_nothing_is_caught() {
+    must_be_caught(mutant(mutants::never_ends), &[REMAINS]);
+}
+
+#[test]
+fn an_agent_without_back_off_is_caught() {
+    must_be_caught(mutant(mutants::no_back_off), &[BACK_OFF]);
+}
+
+#[test]
+fn an_agent_that_starts_a_second_instance_is_caught() {
+    must_be_caught(mutant(mutants::second_instance), &["one live instance per container"]);
+}
+
+#[test]
+fn an_agent_that_makes_a_second_sandbox_is_caught() {
+    must_be_caught(mutant(mutants::second_sandbox), &["one ready sandbox per pod"]);
+}
+
+#[test]
+fn an_agent_that_stops_healthy_containers_is_caught() {
+    must_be_caught(mutant(mutants::stops_the_healthy), &["healthy containers are left alone"]);
+}
+
+#[test]
+fn an_agent_without_grace_is_caught() {
+    must_be_caught(mutant(mutants::no_grace), &["grace periods are kept"]);
+}
+
+#[test]
+fn an_agent_that_restarts_what_should_rest_is_caught() {
+    must_be_caught(mutant(mutants::always_restarts), &["restart policies are kept"]);
+}
+
+#[test]
+fn an_agent_that_leaves_folders_behind_is_caught() {
+    must_be_caught(mutant(mutants::no_clean_up), &[REMAINS]);
+}
+
+#[test]
+fn an_agent_that_reuses_sandbox_names_is_caught() {
+    must_be_caught(mutant(mutants::sandbox_attempt_is_always_zero), &[COMES_TO]);
+}
+
+#[test]
+fn an_agent_that_makes_up_transitions_is_caught() {
+    let promises = ["transition times tell of transitions", "a restart changes no status"];
+    must_be_caught(mutant(mutants::transitions_are_now), &promises);
+}
+
+#[test]
+fn an_agent_that_forgets_what_it_published_is_caught() {
+    let promises =
+        ["a start time stays", "a restart changes no status", "transition times tell of transitions"];
+    must_be_caught(mutant(mutants::no_memory), &promises);
+}
+
+#[test]
+fn a_disk_that_forgets_is_caught() {
+    let promises = [BACK_OFF, "a restart changes no status", "a start time stays"];
+    must_be_caught(Variant { forgetful_disk: true, ..Variant::default() }, &promises);
+}
