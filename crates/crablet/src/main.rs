@@ -126,7 +126,7 @@ impl Stop {
 
 /// Gives memory back soon after the start, which is the largest burst, and then when a burst has left much behind.
 async fn keep_memory_small() {
-    const WORTHWHILE: u64 = 2 << 20;
+    const WORTHWHILE: u64 = 1 << 20;
     let mut settled = 0;
     let mut pause = Duration::from_secs(5);
     loop {
@@ -134,8 +134,13 @@ async fn keep_memory_small() {
         pause = Duration::from_secs(60);
         if memory::resident_bytes().unwrap_or(u64::MAX) > settled + WORTHWHILE {
             // A trim that failed to run is tried again a minute later.
-            let _ = tokio::task::spawn_blocking(memory::trim).await;
+            let _ = tokio::task::spawn_blocking(give_back).await;
             settled = memory::resident_bytes().unwrap_or(u64::MAX - WORTHWHILE);
         }
     }
+}
+
+fn give_back() {
+    memory::trim();
+    memory::release_code();
 }

@@ -126,13 +126,15 @@ fn a_seed_is_always_the_same_night() {
     }
 }
 
-/// A broken agent must break one of these promises within this many nights.
+/// A broken agent must break one of these promises within this many nights, on one of which the real one keeps it.
 fn must_be_caught(variant: Variant, promises: &[&str]) {
     const WITHIN: u64 = 300;
+    let breaks = |night: &Night| night.broken.iter().any(|broken| promises.contains(&broken.invariant));
     let caught = nights(0..WITHIN, variant, |night| {
-        night.broken.iter().any(|broken| promises.contains(&broken.invariant))
+        breaks(night) && !breaks(&night::run(night.story.seed, Variant::default()))
     });
-    assert!(caught.is_some(), "not noticed within {WITHIN} nights");
+    let night = caught.unwrap_or_else(|| panic!("not noticed within {WITHIN} nights"));
+    println!("caught by seed {}", night.story.seed);
 }
 
 fn mutant(plan: crablet_pods::PlanFn) -> Variant {

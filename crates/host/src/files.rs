@@ -19,6 +19,8 @@ pub enum FileKind {
 pub struct FolderEntry {
     pub name: String,
     pub kind: Option<FileKind>,
+    /// Differs when the file has changed since: made of its inode, size and times. `None` where that cannot be told.
+    pub stamp: Option<u64>,
 }
 
 /// What changed in a watched folder or file, as inotify tells it.

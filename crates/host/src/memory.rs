@@ -23,6 +23,34 @@ pub fn trim() {
     }
 }
 
+/// Lets go of code that a burst needed and rest does not: the kernel maps back what is used, from its page cache. On a
+/// small node the code of the start is otherwise the largest thing the agent holds.
+pub fn release_code() {
+    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else {
+        return;
+    };
+    for (start, end) in maps.lines().filter_map(code_range) {
+        #[allow(unsafe_code)]
+        // SAFETY: the range is a private, never writable file mapping of this process, so its pages are clean and come
+        // back from the file with the same content when they are touched.
+        unsafe {
+            libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_DONTNEED);
+        }
+    }
+}
+
+/// The range of a line of `maps` that is code from a file. What may be written, or was before it was sealed, is not code.
+fn code_range(line: &str) -> Option<(usize, usize)> {
+    let mut words = line.split_ascii_whitespace();
+    let (range, rights) = (words.next()?, words.next()?);
+    let path = words.nth(3)?;
+    if rights != "r-xp" || !path.starts_with('/') {
+        return None;
+    }
+    let (start, end) = range.split_once('-')?;
+    Some((usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?))
+}
+
 /// What the process keeps resident. `None` where `/proc` does not say.
 pub fn resident_bytes() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
@@ -44,6 +72,22 @@ mod tests {
         {
             assert_eq!(resident_pages(statm), pages, "{statm:?}");
         }
+    }
+
+    #[test]
+    fn only_code_from_files_is_let_go() {
+        let code = "55d0-55e0 r-xp 00001000 fe:00 42   /usr/bin/crablet";
+        assert_eq!(code_range(code), Some((0x55d0, 0x55e0)));
+        for other in [
+            "55d0-55e0 r--p 00001000 fe:00 42   /usr/bin/crablet",
+            "55d0-55e0 rwxp 00001000 fe:00 42   /usr/bin/crablet",
+            "7ffc-7ffd r-xp 00000000 00:00 0    [vdso]",
+            "7f00-7f10 r-xp 00000000 00:00 0",
+            "",
+        ] {
+            assert_eq!(code_range(other), None, "{other:?}");
+        }
+        release_code();
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The node on which a story happens: fakes, the agent's lives, and what the operator did.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -110,6 +111,8 @@ pub struct World {
     agent: Option<Agent>,
     down: Duration,
     agenda: BTreeMap<(Duration, usize), Moment>,
+    /// By pod and version: a UID costs the decoding of a manifest.
+    uids: RefCell<BTreeMap<(usize, u32), PodUid>>,
 }
 
 impl World {
@@ -161,6 +164,7 @@ impl World {
             agent: None,
             down: Duration::ZERO,
             agenda,
+            uids: RefCell::default(),
         }
     }
 
@@ -343,7 +347,10 @@ impl World {
     /// The UID of the pod that is wanted now.
     pub fn uid(&self, pod: usize) -> Option<PodUid> {
         match self.manifests[pod] {
-            Manifest::Version(version) => Some(self.story.pods[pod].uid(version)),
+            Manifest::Version(version) => {
+                let mut uids = self.uids.borrow_mut();
+                Some(uids.entry((pod, version)).or_insert_with(|| self.story.pods[pod].uid(version)).clone())
+            }
             Manifest::Absent | Manifest::Spoiled(_) => None,
         }
     }

@@ -77,7 +77,7 @@ impl FakeFiles {
 
     /// Writes a file from outside the agent, with the folders that lead to it. No fault touches it.
     pub fn put(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
-        let node = Node::File { mode: 0o644, content: content.as_ref().to_vec() };
+        let node = Node::file(0o644, content.as_ref());
         self.put_node(path.as_ref(), node);
     }
 
@@ -108,7 +108,7 @@ impl FakeFiles {
     pub fn try_put(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> io::Result<()> {
         let mut disk = self.disk();
         let real = disk.tree.resolve(path.as_ref(), true)?;
-        disk.place(&real, Node::File { mode: 0o640, content: content.as_ref().to_vec() })
+        disk.place(&real, Node::file(0o640, content.as_ref()))
     }
 
     /// Moves something from outside the agent, as editors do when they save.
@@ -239,7 +239,7 @@ impl Disk {
             Some(Node::Other) => return Err(errno(libc::ENXIO)),
             None => None,
         };
-        self.tree.replace(&real, Node::File { mode: mode.unwrap_or(0o600), content: Vec::new() })?;
+        self.tree.replace(&real, Node::file(mode.unwrap_or(0o600), &[]))?;
         Ok((real, mode))
     }
 }

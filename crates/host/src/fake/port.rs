@@ -42,11 +42,15 @@ impl Files for FakeFiles {
                 return Err(errno(libc::ENOTDIR));
             };
             let entry = |(name, node): (&String, &Node)| {
-                let kind = match node {
-                    Node::Link(_) => disk.tree.find(&folder.join(name), true).ok().map(kind_of),
-                    node => Some(kind_of(node)),
+                let there = match node {
+                    Node::Link(_) => disk.tree.find(&folder.join(name), true).ok(),
+                    node => Some(node),
                 };
-                FolderEntry { name: name.clone(), kind }
+                let stamp = there.and_then(|node| match node {
+                    Node::File { stamp, .. } => Some(*stamp),
+                    _ => None,
+                });
+                FolderEntry { name: name.clone(), kind: there.map(kind_of), stamp }
             };
             Ok(entries.iter().map(entry).collect())
         })
@@ -67,7 +71,8 @@ impl Files for FakeFiles {
         self.simple("read_tail", path, |disk| match disk.tree.find(path, false)? {
             Node::File { content, .. } => Ok(content[content.len().saturating_sub(limit)..].to_vec()),
             Node::Link(_) => Err(errno(libc::ELOOP)),
-            _ => Err(not_regular()),
+            Node::Folder { .. } => Err(errno(libc::EISDIR)),
+            Node::Other => Err(not_regular()),
         })
         .await
     }
@@ -77,7 +82,7 @@ impl Files for FakeFiles {
         if !self.begin(CALL, path).await? {
             return Ok(());
         }
-        let file = || Node::File { mode, content: content.to_vec() };
+        let file = || Node::file(mode, content);
         let temporary = {
             let disk = &mut *self.disk();
             let mut temporary = disk.tree.resolve(path, false)?;
@@ -107,9 +112,7 @@ impl Files for FakeFiles {
         self.step(CALL).await;
         let result = {
             let disk = &mut *self.disk();
-            disk.tree
-                .resolve(path, false)
-                .and_then(|real| disk.place(&real, Node::File { mode, content: content.to_vec() }))
+            disk.tree.resolve(path, false).and_then(|real| disk.place(&real, Node::file(mode, content)))
         };
         self.step(CALL).await;
         result
@@ -157,9 +160,10 @@ impl Files for FakeFiles {
             match disk.tree.get(&real) {
                 Some(Node::Folder { entries, .. }) => {
                     let inside = |name: &String| real.iter().chain([name]).cloned().collect::<RealPath>();
-                    entries.keys().take(entries.len().div_ceil(2)).map(inside).collect()
+                    entries.keys().take(entries.len().div_ceil(2)).map(inside).collect::<Vec<_>>()
                 }
-                _ => Vec::new(),
+                Some(_) => return Err(errno(libc::ENOTDIR)),
+                None => return Ok(()),
             }
         };
         for path in half {

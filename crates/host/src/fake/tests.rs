@@ -1,3 +1,5 @@
+mod as_linux;
+
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -95,6 +97,20 @@ async fn writing_makes_folders_keeps_modes_and_refuses_links_in_place() {
     disk.remove_tree(path("/a")).await.unwrap();
     disk.remove_tree(path("/a")).await.unwrap();
     assert_eq!(disk.paths(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_listing_shows_which_files_were_written() {
+    let disk = disk();
+    disk.put("/m/a", "same");
+    disk.put("/m/b", "same");
+    let stamps =
+        async || disk.list(path("/m")).await.unwrap().into_iter().map(|e| e.stamp).collect::<Vec<_>>();
+    let before = stamps().await;
+    assert_eq!(before, stamps().await);
+    disk.put("/m/b", "same");
+    let after = stamps().await;
+    assert!(after[0] == before[0] && after[1] != before[1]);
 }
 
 #[tokio::test]

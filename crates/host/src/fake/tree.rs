@@ -13,9 +13,11 @@ pub(super) enum Node {
         mode: u32,
         entries: BTreeMap<String, Node>,
     },
+    /// The stamp is another after each write.
     File {
         mode: u32,
         content: Vec<u8>,
+        stamp: u64,
     },
     Link(PathBuf),
     /// A fifo, a socket, a device.
@@ -23,6 +25,11 @@ pub(super) enum Node {
 }
 
 impl Node {
+    /// Stamped when it is put in place.
+    pub fn file(mode: u32, content: &[u8]) -> Self {
+        Self::File { mode, content: content.to_vec(), stamp: 0 }
+    }
+
     pub fn empty_folder(mode: u32) -> Self {
         Self::Folder { mode, entries: BTreeMap::new() }
     }
@@ -33,11 +40,12 @@ pub(super) type RealPath = Vec<String>;
 
 pub(super) struct Tree {
     root: Node,
+    writes: u64,
 }
 
 impl Tree {
     pub fn new() -> Self {
-        Self { root: Node::empty_folder(0o755) }
+        Self { root: Node::empty_folder(0o755), writes: 0 }
     }
 
     /// Resolves links in every component but the last, and there too with `follow_last`. The last component may be
@@ -110,7 +118,11 @@ impl Tree {
     }
 
     /// Puts a file or a link in place, over another file or link but never over a folder.
-    pub fn replace(&mut self, path: &[String], node: Node) -> io::Result<()> {
+    pub fn replace(&mut self, path: &[String], mut node: Node) -> io::Result<()> {
+        self.writes += 1;
+        if let Node::File { stamp, .. } = &mut node {
+            *stamp = self.writes;
+        }
         let (entries, name) = self.parent_entries(path)?;
         if matches!(entries.get(&name), Some(Node::Folder { .. })) {
             return Err(errno(libc::EISDIR));
@@ -125,7 +137,13 @@ impl Tree {
         let mut so_far = PathBuf::from("/");
         for part in components(path) {
             so_far.push(part);
-            let real = self.resolve(&so_far, true)?;
+            let unfollowed = self.resolve(&so_far, false)?;
+            let is_link = matches!(self.get(&unfollowed), Some(Node::Link(_)));
+            if is_link && self.find(&so_far, true).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+                // The link's own name is taken, so nothing can be made there, and nothing is made where it leads.
+                return Err(errno(libc::ENOTDIR));
+            }
+            let real = if is_link { self.resolve(&so_far, true)? } else { unfollowed };
             match self.get(&real) {
                 Some(Node::Folder { .. }) => {}
                 Some(_) => return Err(errno(libc::ENOTDIR)),

@@ -11,6 +11,8 @@ use rustix::fd::BorrowedFd;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use crate::files::{FileKind, FolderEntry};
 
 pub fn kind(path: &Path) -> io::Result<Option<FileKind>> {
@@ -33,20 +35,28 @@ pub fn list(folder: &Path) -> io::Result<Vec<FolderEntry>> {
         if is_dot(name) {
             continue;
         }
-        if let Some(kind) = kind_of_entry(dir.fd()?, name) {
-            entries.push(FolderEntry { name: name.to_string_lossy().into_owned(), kind });
+        if let Some((kind, stamp)) = look_at_entry(dir.fd()?, name) {
+            entries.push(FolderEntry { name: name.to_string_lossy().into_owned(), kind, stamp });
         }
     }
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(entries)
 }
 
-/// The outer `None` means that the entry went away since it was listed, the inner one that its link leads nowhere.
-fn kind_of_entry(folder: BorrowedFd<'_>, name: &CStr) -> Option<Option<FileKind>> {
+/// The outer `None` means that the entry went away since it was listed, an inner one that its link leads nowhere.
+fn look_at_entry(folder: BorrowedFd<'_>, name: &CStr) -> Option<(Option<FileKind>, Option<u64>)> {
     if let Ok(stat) = rustix::fs::statat(folder, name, AtFlags::empty()) {
-        return Some(Some(kind_of(&stat)));
+        return Some((Some(kind_of(&stat)), Some(stamp_of(&stat))));
     }
-    rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok().map(|_| None)
+    rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok().map(|_| (None, None))
+}
+
+/// Of everything that a write, a rename or a new file changes.
+fn stamp_of(stat: &Stat) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (stat.st_dev, stat.st_ino, stat.st_size).hash(&mut hasher);
+    (stat.st_mtime, stat.st_mtime_nsec, stat.st_ctime, stat.st_ctime_nsec).hash(&mut hasher);
+    hasher.finish()
 }
 
 pub fn read(path: &Path, limit: usize) -> io::Result<Vec<u8>> {

@@ -63,6 +63,8 @@ pub(super) struct Shelf {
 struct Entry {
     /// Of the content that was read last. The content itself is not kept.
     digest: Option<u128>,
+    /// Of the file when that content was read: what has not changed since is not read again.
+    stamp: Option<u64>,
     /// What was wrong with that content.
     refusal: Option<String>,
     /// From the last good content.
@@ -133,7 +135,7 @@ impl Shelf {
         let (trouble, present) = match listing {
             Ok(Listing::Folder(entries)) => (None, entries),
             Ok(Listing::Manifest) => {
-                (None, vec![FolderEntry { name: ITSELF.to_owned(), kind: Some(FileKind::File) }])
+                (None, vec![FolderEntry { name: ITSELF.to_owned(), kind: Some(FileKind::File), stamp: None }])
             }
             // Made by the first manifest that is submitted.
             Ok(Listing::Nothing) if self.source == Source::Submitted => (None, Vec::new()),
@@ -155,15 +157,22 @@ impl Shelf {
         let present: BTreeMap<_, _> = present
             .into_iter()
             .filter(|entry| !is_hidden(&entry.name))
-            .map(|entry| (entry.name, entry.kind))
+            .map(|entry| (entry.name, (entry.kind, entry.stamp)))
             .collect();
         let absent: Vec<_> =
             self.entries.keys().filter(|name| !present.contains_key(*name)).cloned().collect();
         for name in absent {
             self.take_in(&name, Ok(Found::Nothing));
         }
-        for (name, kind) in present {
+        for (name, (kind, stamp)) in present {
+            let entry = self.entry(&name);
+            if stamp.is_some() && entry.stamp == stamp && !entry.is_missing {
+                continue;
+            }
             self.look_at(&name, Some(kind)).await;
+            let entry = self.entry(&name);
+            let is_settled = entry.trouble.as_ref().is_none_or(|trouble| !trouble.is_passing);
+            entry.stamp = stamp.filter(|_| entry.digest.is_some() && !entry.is_missing && is_settled);
         }
     }
 

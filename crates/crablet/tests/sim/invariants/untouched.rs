@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_cri::fake::{Call, Subject, What};
+use crablet_model::PodUid;
 
 use super::{Broken, History};
 
@@ -13,14 +14,29 @@ const LATE: Duration = Duration::from_secs(180);
 /// A start that was under way when the pod stopped being wanted may still happen, after a look at the runtime that hung.
 const UNDER_WAY: Duration = Duration::from_secs(90);
 
+struct Running {
+    container: Subject,
+    sandbox: Arc<str>,
+    since: Duration,
+}
+
 pub fn check(history: &History<'_>) -> Vec<Broken> {
-    let mut running: BTreeMap<Arc<str>, (Subject, Duration)> = BTreeMap::new();
+    let mut running: BTreeMap<Arc<str>, Running> = BTreeMap::new();
+    // Each pod's newest sandbox, which is the one that containers are started in.
+    let mut sandboxes: BTreeMap<Option<PodUid>, Arc<str>> = BTreeMap::new();
     let mut broken = Vec::new();
     for entry in history.trace {
         let now = entry.elapsed;
         match &entry.what {
+            What::SandboxReady { sandbox } => {
+                sandboxes.insert(sandbox.uid.clone(), sandbox.id.clone());
+            }
             What::ContainerStarted { container } => {
-                running.insert(container.id.clone(), (container.clone(), now));
+                let sandbox = sandboxes.get(&container.uid).cloned().unwrap_or_default();
+                running.insert(
+                    container.id.clone(),
+                    Running { container: container.clone(), sandbox, since: now },
+                );
                 if let Some(uid) = &container.uid
                     && let Some(since) = history.unwanted_since(uid, now)
                     && now > since + UNDER_WAY
@@ -32,16 +48,15 @@ pub fn check(history: &History<'_>) -> Vec<Broken> {
                 running.remove(&container.id);
             }
             What::Called { call, subject, .. } => {
-                let hit = |(container, _): &&(Subject, Duration)| match call {
-                    Call::StopContainer | Call::RemoveContainer => container.id == subject.id,
-                    Call::StopSandbox | Call::RemoveSandbox => container.uid == subject.uid,
+                let hit = |running: &&Running| match call {
+                    Call::StopContainer | Call::RemoveContainer => running.container.id == subject.id,
+                    Call::StopSandbox | Call::RemoveSandbox => running.sandbox == subject.id,
                     _ => false,
                 };
-                let victim = running.values().find(hit);
-                if let Some((container, started)) = victim
-                    && !is_excused(history, container, *started, now)
+                if let Some(Running { container, since, .. }) = running.values().find(hit)
+                    && !is_excused(history, container, *since, now)
                 {
-                    let text = format!("{entry}, while {container} ran well since {started:?}");
+                    let text = format!("{entry}, while {container} ran well since {since:?}");
                     broken.push(Broken::new("healthy containers are left alone", text));
                 }
             }

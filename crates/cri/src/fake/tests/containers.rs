@@ -134,6 +134,7 @@ async fn a_container_that_is_being_started_can_not_be_removed() {
     let sandbox_id = runtime.run_sandbox(&config).await.unwrap();
     let id = runtime.create_container(&sandbox_id, &container(&pod(), "app", 0), &config).await.unwrap();
     let (started, again, removed) = tokio::join!(
+        biased;
         runtime.start_container(&id),
         runtime.start_container(&id),
         runtime.remove_container(&id)

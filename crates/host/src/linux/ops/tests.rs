@@ -51,9 +51,22 @@ fn kinds_follow_links() {
 fn a_listing_is_sorted_and_knows_kinds() {
     let dir = one_of_everything();
     let expected: Vec<_> =
-        KINDS.iter().map(|(name, kind)| FolderEntry { name: (*name).into(), kind: *kind }).collect();
-    assert_eq!(list(dir.path()).unwrap(), expected);
+        KINDS.iter().map(|(name, kind)| ((*name).to_owned(), *kind)).collect();
+    let listed = list(dir.path()).unwrap();
+    assert_eq!(listed.iter().map(|e| (e.name.clone(), e.kind)).collect::<Vec<_>>(), expected);
     assert_eq!(list(&dir.path().join("nothing")).unwrap_err().kind(), io::ErrorKind::NotFound);
+}
+
+#[test]
+fn a_stamp_changes_with_the_file_and_only_then() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    std::fs::write(&path, "one").unwrap();
+    let stamp = || list(dir.path()).unwrap()[0].stamp.unwrap();
+    let first = stamp();
+    assert_eq!(stamp(), first);
+    std::fs::write(&path, "other").unwrap();
+    assert_ne!(stamp(), first);
 }
 
 #[test]
