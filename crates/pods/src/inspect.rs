@@ -1,6 +1,7 @@
 //! Looking at one pod: what the runtime has of it, and what its containers and logs left behind.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 
 use crablet_cri::{Result, Runtime};
@@ -54,10 +55,10 @@ pub async fn log_attempts(files: &dyn Files, logs: &Path) -> BTreeMap<String, u3
 
 /// What an exited container wrote into its termination message file; else, if it asked for that and failed, the end of
 /// its log.
-pub async fn read_last_words(files: &dyn Files, container: &Container) -> String {
+pub async fn read_last_words(files: &dyn Files, container: &Container) -> io::Result<String> {
     let mut words = Vec::new();
     if let Some(path) = &container.termination_file {
-        words = files.read_tail(Path::new(path), MESSAGE_BYTES).await.unwrap_or_default();
+        words = absent_is_empty(files.read_tail(Path::new(path), MESSAGE_BYTES).await)?;
     }
     let from_log = container
         .annotations
@@ -68,10 +69,17 @@ pub async fn read_last_words(files: &dyn Files, container: &Container) -> String
         .exit()
         .is_some_and(|e| e.code != 0 && e.reason != container_reason::CONTAINER_CANNOT_RUN);
     if words.is_empty() && from_log && failed {
-        let tail = files.read_tail(Path::new(&container.log_path), LOG_READ_BYTES).await.unwrap_or_default();
-        return log_text(&String::from_utf8_lossy(&tail));
+        let tail = absent_is_empty(files.read_tail(Path::new(&container.log_path), LOG_READ_BYTES).await)?;
+        return Ok(log_text(&String::from_utf8_lossy(&tail)));
     }
-    String::from_utf8_lossy(&words).into_owned()
+    Ok(String::from_utf8_lossy(&words).into_owned())
+}
+
+fn absent_is_empty(read: io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        other => other,
+    }
 }
 
 /// The last lines of a CRI log without their prefixes.

@@ -133,8 +133,18 @@ impl Pleg {
         let mut relist_at = Instant::now() + SAFETY_RELIST;
         loop {
             let unwell = if self.is_well() { SAFETY_RELIST } else { STATUS_WHEN_UNWELL };
-            // Cancel-safe: a stream item, a permit and two sleeps.
+            // Cancel-safe: a stream item, a permit and two sleeps. In this order, so that a flood of events does not keep
+            // the relist away.
             tokio::select! {
+                biased;
+                () = self.relist_now.notified() => {}
+                () = tokio::time::sleep_until(relist_at) => {}
+                () = sleep(unwell), if unwell < SAFETY_RELIST => {
+                    if let Err(ended) = self.look_at_runtime(None).await {
+                        return ended;
+                    }
+                    continue;
+                }
                 event = stream.next() => match event {
                     Some(Ok(event)) => {
                         if let Err(ended) = self.forward(event).await {
@@ -145,14 +155,6 @@ impl Pleg {
                     Some(Err(error)) => return error.into(),
                     None => return CriError::new(ErrorKind::Unavailable, "the event stream ended").into(),
                 },
-                () = self.relist_now.notified() => {}
-                () = tokio::time::sleep_until(relist_at) => {}
-                () = sleep(unwell), if unwell < SAFETY_RELIST => {
-                    if let Err(ended) = self.look_at_runtime(None).await {
-                        return ended;
-                    }
-                    continue;
-                }
             }
             relist_at = Instant::now() + SAFETY_RELIST;
             if let Err(ended) = self.relist_and_look(seen).await {
@@ -171,6 +173,7 @@ impl Pleg {
         let mut asked = Instant::now();
         loop {
             let forced = tokio::select! {
+                biased;
                 () = sleep(pace) => false,
                 () = self.relist_now.notified() => true,
             };

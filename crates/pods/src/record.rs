@@ -1,6 +1,8 @@
 //! A pod's memory on disk: one small JSON file in the pod's folder, written before what it says is acted on.
 
+use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use crablet_host::Files;
 use crablet_model::PodRef;
@@ -9,6 +11,9 @@ use serde::{Deserialize, Serialize};
 
 /// A record is a status and some back-offs; anything larger is not ours.
 const MAX_RECORD_BYTES: usize = 4 << 20;
+/// Between tries to read a record: doubling from the first to the last.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LAST_PAUSE: Duration = Duration::from_secs(16);
 const FOLDER_MODE: u32 = 0o750;
 const FILE_MODE: u32 = 0o600;
 
@@ -42,26 +47,43 @@ pub fn decode(bytes: &[u8]) -> Result<(PodRef, Memory), String> {
     Ok((record.pod, record.memory))
 }
 
-/// Reads a record; a missing one is an empty memory. One that cannot be read is said and left behind: the runtime still
-/// knows what runs, so only times and back-offs are lost.
-pub async fn load(files: &dyn Files, path: &Path) -> Option<(PodRef, Memory)> {
-    match files.read(path, MAX_RECORD_BYTES).await {
-        Ok(bytes) => match decode(&bytes) {
-            Ok(found) => Some(found),
-            Err(error) => {
-                tracing::warn!(path = %path.display(), error, "a pod's record cannot be used, starting without it");
-                None
-            }
-        },
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+/// Reads a record; a missing one is an empty memory. One that makes no sense is said and left behind: the runtime still
+/// knows what runs, so only times and back-offs are lost. An error is the disk's: looking again may help.
+pub async fn load(files: &dyn Files, path: &Path) -> io::Result<Option<(PodRef, Memory)>> {
+    let bytes = match files.read(path, MAX_RECORD_BYTES).await {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        read => read?,
+    };
+    match decode(&bytes) {
+        Ok(found) => Ok(Some(found)),
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "a pod's record cannot be read, starting without it");
-            None
+            tracing::warn!(path = %path.display(), error, "a pod's record cannot be used, starting without it");
+            Ok(None)
         }
     }
 }
 
-pub async fn save(files: &dyn Files, path: &Path, record: &[u8]) -> std::io::Result<()> {
+/// As [`load`], but does not give up at the first trouble of the disk. It does after half a minute: a pod must be able
+/// to end on a broken disk.
+pub async fn load_patiently(files: &dyn Files, path: &Path) -> Option<(PodRef, Memory)> {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match load(files, path).await {
+            Ok(found) => return found,
+            Err(error) if pause > LAST_PAUSE => {
+                tracing::error!(path = %path.display(), %error, "a pod's record cannot be read, going on without it");
+                return None;
+            }
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "a pod's record cannot be read yet");
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+            }
+        }
+    }
+}
+
+pub async fn save(files: &dyn Files, path: &Path, record: &[u8]) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         files.create_folder(folder, FOLDER_MODE).await?;
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crablet_host::Files;
 use crablet_model::{PodRef, PodUid, api};
-use crablet_planner::pod::{Ending, Wish};
+use crablet_planner::pod::{Ending, NodeFacts, Wish};
 use futures_util::FutureExt;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -36,6 +36,7 @@ pub struct Registry {
     /// For tasks of the registry's own that have something to tell.
     tell: mpsc::WeakSender<Hint>,
     relist_now: Arc<Notify>,
+    node: watch::Receiver<Arc<NodeFacts>>,
     configured: BTreeSet<Source>,
     spoken: BTreeSet<Source>,
     workers: BTreeMap<PodUid, Handle>,
@@ -80,6 +81,7 @@ impl Registry {
         seed: u64,
     ) -> Self {
         Self {
+            node: shared.node.clone(),
             shared,
             updates,
             tell: hints.0.downgrade(),
@@ -104,7 +106,9 @@ impl Registry {
         }
         loop {
             // Cancel-safe: receiving and joining take nothing unless their arm is chosen.
+            // Always in this order: what a seed decides must not depend on a coin of tokio's.
             tokio::select! {
+                biased;
                 Some(ended) = self.tasks.join_next(), if !self.tasks.is_empty() => {
                     if let Ok((uid, ended)) = ended {
                         self.worker_ended(&uid, ended);
@@ -118,6 +122,13 @@ impl Registry {
                     Some(hint) => self.hint(hint),
                     None => return,
                 },
+                changed = self.node.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    // One after the other in a fixed order, which a `watch` with many receivers would not give.
+                    self.workers.values().for_each(|handle| handle.nudge.give(true));
+                }
                 Some(_) = self.helpers.join_next(), if !self.helpers.is_empty() => {}
             }
         }
@@ -177,8 +188,10 @@ impl Registry {
         let (shared, tell) = (self.shared.clone(), self.tell.clone());
         self.helpers.spawn(async move {
             let path = shared.hands.folders.record(&id);
-            let record =
-                timeout(RECORD_PATIENCE, record::load(&*shared.hands.files, &path)).await.ok().flatten();
+            let record = timeout(RECORD_PATIENCE, record::load_patiently(&*shared.hands.files, &path))
+                .await
+                .ok()
+                .flatten();
             let status = record.and_then(|(_, memory)| memory.status).map(Box::new);
             if let Some(tell) = tell.upgrade() {
                 let _ = tell.send(Hint::Remembered { id, status }).await; // fails only when the registry has gone
@@ -390,7 +403,8 @@ async fn leftovers(files: &dyn Files, folders: &Folders, known: &BTreeSet<PodUid
         }
     }
     for entry in files.list(&folders.pods()).await.unwrap_or_default() {
-        let record = record::load(files, &folders.pods().join(&entry.name).join("crablet.json")).await;
+        let path = folders.pods().join(&entry.name).join("crablet.json");
+        let record = record::load(files, &path).await.ok().flatten();
         let id = match record {
             Some((id, _)) if id.uid.as_str() == entry.name => id,
             // The record goes first when the folder is removed, the logs before it: only the folder itself is left.

@@ -51,6 +51,7 @@ pub struct Shared {
     pub hands: Hands,
     pub clock: Arc<dyn Clock>,
     pub view: Arc<View>,
+    /// Read at each turn. A change of it nudges every worker.
     pub node: watch::Receiver<Arc<NodeFacts>>,
     pub plan: PlanFn,
 }
@@ -93,7 +94,6 @@ pub struct Worker {
     shared: Arc<Shared>,
     id: PodRef,
     assignment: watch::Receiver<Assignment>,
-    node: watch::Receiver<Arc<NodeFacts>>,
     nudge: Arc<Nudge>,
     random: fastrand::Rng,
     /// The record as it is on disk; the memory of the pod is decoded from it for each turn.
@@ -127,12 +127,10 @@ impl Worker {
         nudge: Arc<Nudge>,
         seed: u64,
     ) -> Self {
-        let node = shared.node.clone();
         Self {
             shared,
             id,
             assignment,
-            node,
             nudge,
             random: fastrand::Rng::with_seed(seed),
             record: Vec::new(),
@@ -165,7 +163,7 @@ impl Worker {
         let files = &*self.shared.hands.files;
         let folders = &self.shared.hands.folders;
         self.session.seen_attempts = log_attempts(files, &folders.logs(&self.id)).await;
-        let found = record::load(files, &folders.record(&self.id)).await;
+        let found = record::load_patiently(files, &folders.record(&self.id)).await;
         let memory = found.map(|(_, memory)| memory).unwrap_or_default();
         self.record = record::encode(&self.id, &memory);
         memory
@@ -177,7 +175,7 @@ impl Worker {
 
     async fn turn(&mut self, memory: Memory) -> Next {
         let assignment = self.assignment.borrow_and_update().clone();
-        let node = self.node.borrow_and_update().clone();
+        let node = self.shared.node.borrow().clone();
         let runtime = match timeout(INSPECT_DEADLINE, inspect(self.shared.runtime(), &self.id.uid)).await {
             Ok(Ok(runtime)) => runtime,
             Ok(Err(error)) => return self.inspection_failed(&error),
@@ -186,7 +184,7 @@ impl Worker {
         self.inspect_failures = 0;
         let pod = assignment.pod.as_deref().and_then(|json| self.decode(json)).map(Arc::new);
         self.session.observe(&runtime);
-        self.read_last_words(pod.as_deref(), &runtime).await;
+        let all_read = self.read_last_words(pod.as_deref(), &runtime).await;
 
         let now = self.shared.clock.now();
         let wish = effective_wish(&assignment.wish, pod.as_deref(), &memory, &runtime);
@@ -201,7 +199,15 @@ impl Worker {
             now,
         };
         let plan = (self.shared.plan)(&facts);
-        self.carry_out(plan, pod, &node, now).await
+        let next = self.carry_out(plan, pod, &node, now).await;
+        match next {
+            // The disk owes us something: ask again, even if nothing else happens.
+            Next::Wait(until) if !all_read || !self.saved => {
+                let again = now.checked_add(INSPECT_RETRY_MAX).ok();
+                Next::Wait(until.into_iter().chain(again).min())
+            }
+            next => next,
+        }
     }
 
     async fn carry_out(
@@ -355,11 +361,7 @@ impl Worker {
         tokio::pin!(wake);
         loop {
             tokio::select! {
-                Some(ended) = self.operations.join_next(), if !self.operations.is_empty() => {
-                    let mut memory = self.recall();
-                    self.absorb(&mut memory, ended);
-                    return;
-                }
+                biased;
                 changed = self.assignment.changed() => {
                     if changed.is_err() {
                         // The registry has gone; the agent ends and takes this task with it.
@@ -367,7 +369,11 @@ impl Worker {
                     }
                     return;
                 }
-                _ = self.node.changed() => return,
+                Some(ended) = self.operations.join_next(), if !self.operations.is_empty() => {
+                    let mut memory = self.recall();
+                    self.absorb(&mut memory, ended);
+                    return;
+                }
                 () = self.nudge.notify.notified() => {
                     // The echo of our own operation: its end inspects anyway.
                     let urgent = self.nudge.urgent.swap(false, Ordering::AcqRel);
@@ -392,18 +398,24 @@ impl Worker {
         Next::Wait(now.checked_add(pause).ok())
     }
 
-    async fn read_last_words(&mut self, pod: Option<&api::Pod>, runtime: &PodRuntime) {
-        if pod.is_none() {
-            return;
-        }
-        for container in &runtime.containers {
-            if container.state.exit().is_some()
-                && !self.session.termination_messages.contains_key(&container.id)
-            {
-                let words = read_last_words(&*self.shared.hands.files, container).await;
-                self.session.termination_messages.insert(container.id.clone(), words);
+    /// What exited containers left to say, read once each. Returns whether the disk gave all of it.
+    async fn read_last_words(&mut self, pod: Option<&api::Pod>, runtime: &PodRuntime) -> bool {
+        let mut all_read = true;
+        for container in runtime.containers.iter().filter(|c| pod.is_some() && c.state.exit().is_some()) {
+            if self.session.termination_messages.contains_key(&container.id) {
+                continue;
+            }
+            match read_last_words(&*self.shared.hands.files, container).await {
+                Ok(words) => {
+                    self.session.termination_messages.insert(container.id.clone(), words);
+                }
+                Err(error) => {
+                    all_read = false;
+                    tracing::warn!(%error, pod = %self.id, container = container.name, "cannot read last words yet");
+                }
             }
         }
+        all_read
     }
 }
 
@@ -414,6 +426,10 @@ fn effective_wish(wish: &Wish, pod: Option<&api::Pod>, memory: &Memory, runtime:
         return Wish::Run;
     };
     if let Some(begun) = &memory.ending {
+        if pod.is_none() {
+            // Nobody who asks for its end knows its grace; what was found out when it began does.
+            return Wish::End(Ending { forget: end.forget || begun.forget, ..begun.clone() });
+        }
         let kill_at = |e: &Ending| e.since.as_second().saturating_add(e.grace_seconds);
         let sooner = if kill_at(begun) <= kill_at(end) { begun } else { end };
         return Wish::End(Ending { forget: end.forget || begun.forget, ..sooner.clone() });

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use crablet_cri::fake::{Cause, Life, TraceEntry, What};
+use crablet_cri::fake::{Call, Cause, Life, TraceEntry, What};
 use crablet_model::PodUid;
 use crablet_model::names::phase;
 use crablet_model::runtime::{Container, SandboxState};
@@ -238,10 +238,13 @@ impl<'a> Seen<'a> {
 
 /// Restarts the agent on a quiet node: nobody may be able to tell from any pod.
 async fn restart(world: &mut World) -> Vec<Broken> {
+    // What happened a moment ago is not told yet.
+    world.play(world.elapsed() + Duration::from_secs(15)).await;
     let containers = world.runtime.containers();
     let stable: Vec<(String, PodUid)> = (0..world.manifests.len())
         .filter_map(|pod| Some((pod, world.uid(pod)?)))
         .filter(|(pod, uid)| Seen::of(world, *pod, uid, &containers).rests())
+        .filter(|(_, uid)| !containers.iter().any(|c| c.uid == *uid && is_being_stopped(world, c)))
         .map(|(pod, uid)| (world.story.pods[pod].name.clone(), uid))
         .collect();
     let before = statuses(world, &stable);
@@ -257,14 +260,25 @@ async fn restart(world: &mut World) -> Vec<Broken> {
         }
     }
     for entry in &world.runtime.trace()[seen_before..] {
-        // Calls alone change nothing: a sandbox that is down may be torn down once more.
-        if let Some(subject) = invariants::change_of(&entry.what)
+        // Calls alone change nothing: a sandbox that is down may be torn down once more. Nor does the removal of what is
+        // dead and not the newest.
+        let is_removal = matches!(entry.what, What::ContainerRemoved { .. } | What::SandboxRemoved { .. });
+        if let Some(subject) = invariants::change_of(&entry.what).filter(|_| !is_removal)
             && stable.iter().any(|(_, uid)| subject.uid.as_ref() == Some(uid))
         {
             broken.push(Broken::new("a restart touches no container", entry.to_string()));
         }
     }
     broken
+}
+
+/// A stop that is under way ends a container sooner or later, whatever becomes of the agent.
+fn is_being_stopped(world: &World, container: &Container) -> bool {
+    let is_stop = |entry: &TraceEntry| match &entry.what {
+        What::Called { call: Call::StopContainer, subject, .. } => *subject.id == *container.id,
+        _ => false,
+    };
+    container.state.is_running() && world.runtime.read_trace(|trace| trace.iter().any(is_stop))
 }
 
 fn statuses(world: &World, pods: &[(String, PodUid)]) -> Vec<(String, String)> {

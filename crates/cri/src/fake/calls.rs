@@ -323,6 +323,8 @@ impl Runtime for FakeRuntime {
             id: Arc::default(),
             attempt: config.attempt,
         };
+        // When it is asked for, not when a late request gets its turn.
+        self.state().check_sandbox_of_create(sandbox_id, &config.name);
         let (sandbox_id, config, sandbox) = (sandbox_id.to_owned(), config.clone(), sandbox.clone());
         self.call(Call::CreateContainer, subject, None, move |state| {
             state.begin_create(&sandbox_id, config, &sandbox)

@@ -56,10 +56,10 @@ impl State {
         }
     }
 
-    /// Called when a container was asked for in a sandbox that is not ready. A sandbox that died by itself may surprise
-    /// anyone; one that the agent stopped, and knows it stopped, may not.
+    /// Called when a container is asked for. A sandbox that died by itself may surprise anyone; one that the agent
+    /// stopped, and knows it stopped, may not.
     pub fn check_sandbox_of_create(&mut self, sandbox_id: &str, container: &str) {
-        let sandbox = &self.sandboxes[sandbox_id];
+        let Some(sandbox) = self.sandboxes.get(sandbox_id) else { return };
         if sandbox.stopped_by_agent {
             let message =
                 format!("container {container} created in a sandbox that was stopped: {}", sandbox.subject());

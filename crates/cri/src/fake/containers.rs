@@ -33,7 +33,6 @@ impl State {
             return Err(CriError::new(ErrorKind::NotFound, message));
         };
         if sandbox.state != SandboxState::Ready {
-            self.check_sandbox_of_create(sandbox_id, &config.name);
             return Err(refused(format!(
                 "failed to get sandbox container task: no running task found: {sandbox_id}"
             )));

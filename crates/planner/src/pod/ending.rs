@@ -15,7 +15,7 @@ use super::plan::{Action, OpKey};
 const MINIMUM_GRACE_SECONDS: i64 = 2;
 /// An operation that makes something is left alone for this long when the pod ends; then it is given up.
 const PATIENCE_SECONDS: i64 = 10;
-/// A container that the runtime refused to stop this often goes down with its sandbox instead.
+/// A container that the runtime refused to stop this often goes down with its sandbox instead, once its grace is over.
 const STOP_TRIES: u32 = 3;
 
 /// Why a container is stopped. Decides the event's message and the grace.
@@ -41,6 +41,14 @@ impl StopReason<'_> {
                 format!("Container {container} definition changed, will be restarted")
             }
             Self::DefinitionChanged { restart: false } => format!("Container {container} definition changed"),
+        }
+    }
+
+    /// A sandbox that is stopped takes its containers with it at once: not before they had their time.
+    fn grace_is_over(&self, now: Timestamp) -> bool {
+        match self {
+            Self::PodEnds(end) => now >= later(end.since, end.grace_seconds),
+            _ => true,
         }
     }
 
@@ -114,7 +122,8 @@ pub(super) fn wind_down(draft: &mut Draft<'_>, reason: &StopReason<'_>) -> bool 
         alive += 1;
         stop(draft, container, reason);
         let tries = draft.memory.teardown_failures.get(&container.id).map_or(0, |f| f.count);
-        stubborn += usize::from(tries >= STOP_TRIES || draft.was_stopped(&container.id));
+        let refuses = tries >= STOP_TRIES || draft.was_stopped(&container.id);
+        stubborn += usize::from(refuses && reason.grace_is_over(draft.facts.now));
     }
     let starting =
         draft.facts.session.ops.keys().any(|k| matches!(k, OpKey::Start(_) | OpKey::CreateSandbox));

@@ -19,6 +19,18 @@ use super::status;
 const PULL_HALVES: i64 = 2;
 
 pub(super) fn decide(draft: &mut Draft<'_>, pod: &api::Pod) {
+    if draft.memory.ending.take().is_some() {
+        // Its end was begun in an earlier life of the agent, and now it is wanted again: neither the grace of that end
+        // nor the final status that it came to may hold it down.
+        if let Some(status) = &mut draft.memory.status {
+            (status.phase, status.reason, status.message) = (None, None, None);
+            for container in status.container_statuses.iter_mut().flatten() {
+                // Restart counts and ids stay: counts never fall.
+                (container.state, container.last_state) = (None, None);
+            }
+        }
+        draft.why("the pod was ending and is wanted again");
+    }
     stop_strangers(draft, pod);
     if let Some(phase) = status::is_terminal(draft.facts, pod, &draft.memory) {
         draft.why(format!("the pod is {phase}: its sandbox goes, its containers stay for their logs"));

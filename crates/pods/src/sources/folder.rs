@@ -69,6 +69,7 @@ impl Folder {
             let watch_due = self.watch.due();
             // Every arm is cancel-safe: the next item of a stream, a tick, an instant.
             tokio::select! {
+                biased;
                 event = self.watch.next() => {
                     self.note(event);
                     self.settle(QUIET).await;

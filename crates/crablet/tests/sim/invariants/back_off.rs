@@ -11,6 +11,8 @@ use super::{Broken, History};
 const FIRST: SignedDuration = SignedDuration::from_secs(10);
 const LONGEST: SignedDuration = SignedDuration::from_secs(300);
 const RESET: SignedDuration = SignedDuration::from_secs(600);
+/// A start may be decided this long before it happens.
+const UNDER_WAY: std::time::Duration = std::time::Duration::from_secs(90);
 
 #[derive(Default)]
 struct Chain {
@@ -18,6 +20,8 @@ struct Chain {
     ended: Option<Timestamp>,
     /// What the next restart has to wait, and the end before that.
     delay: Option<(SignedDuration, Timestamp)>,
+    /// The instance was started right after an edit, perhaps still in the old form, whose ends do not count.
+    is_of_old_form: bool,
     /// The form of the pod that all this is about.
     wanted_since: Option<std::time::Duration>,
 }
@@ -34,6 +38,11 @@ pub fn check(history: &History<'_>) -> Vec<Broken> {
                 if chain.wanted_since != wanted_since {
                     // Deleted and put back, or edited: a new chain, or a container with another image.
                     *chain = Chain { wanted_since, ..Chain::default() };
+                    let before = entry.elapsed.saturating_sub(UNDER_WAY);
+                    chain.is_of_old_form = container
+                        .uid
+                        .as_ref()
+                        .is_some_and(|uid| history.edited_between(uid, before, entry.elapsed));
                 }
                 if let Err(text) = restarted(chain, entry.at) {
                     broken.push(Broken::new("restarts wait for their back-off", format!("{entry}: {text}")));
@@ -63,6 +72,9 @@ fn chain<'a>(chains: &'a mut BTreeMap<(String, String), Chain>, container: &Subj
 
 fn restarted(chain: &mut Chain, now: Timestamp) -> Result<(), String> {
     let Some(ended) = chain.ended.take() else { return Ok(()) };
+    if std::mem::take(&mut chain.is_of_old_form) {
+        return Ok(());
+    }
     let Some((delay, before)) = chain.delay else {
         chain.delay = Some((FIRST, ended));
         return Ok(());

@@ -36,11 +36,16 @@ pub fn check(history: &History<'_>) -> Vec<Broken> {
                 else {
                     continue;
                 };
+                let grace = Duration::from_secs(plan.grace_seconds.into());
+                // Deleted, put back and deleted again before it was gone: its grace began with the first.
+                let ending = deleted.saturating_sub(grace + LATE);
+                let is_second =
+                    history.unwanted_between(uid, ending, deleted.saturating_sub(Duration::from_nanos(1)));
                 let since = started.get(&container.id).copied().unwrap_or_default();
                 let was_stopped_before = asked.get(&container.id).is_some_and(|asked| *asked < deleted);
-                let is_excused =
-                    was_stopped_before || history.lost_between(uid, since.saturating_sub(LATE), now);
-                let grace = Duration::from_secs(plan.grace_seconds.into());
+                let is_excused = is_second
+                    || was_stopped_before
+                    || history.lost_between(uid, since.saturating_sub(LATE), now);
                 if !is_excused && now + SLACK < deleted + grace {
                     let text = format!("{entry}: deleted at {deleted:?} with {grace:?} of grace");
                     broken.push(Broken::new("grace periods are kept", text));

@@ -50,8 +50,7 @@ fn kinds_follow_links() {
 #[test]
 fn a_listing_is_sorted_and_knows_kinds() {
     let dir = one_of_everything();
-    let expected: Vec<_> =
-        KINDS.iter().map(|(name, kind)| ((*name).to_owned(), *kind)).collect();
+    let expected: Vec<_> = KINDS.iter().map(|(name, kind)| ((*name).to_owned(), *kind)).collect();
     let listed = list(dir.path()).unwrap();
     assert_eq!(listed.iter().map(|e| (e.name.clone(), e.kind)).collect::<Vec<_>>(), expected);
     assert_eq!(list(&dir.path().join("nothing")).unwrap_err().kind(), io::ErrorKind::NotFound);
