@@ -23,6 +23,9 @@ pub struct Images {
     bucket: Option<Mutex<Bucket>>,
 }
 
+/// A pull that takes longer goes on, but no longer keeps others waiting: a stuck registry must not hold up the rest.
+const SLOT_PATIENCE: Duration = Duration::from_secs(120);
+
 /// What is asked for.
 pub struct Wanted<'a> {
     pub pod: &'a PodRef,
@@ -105,7 +108,7 @@ impl Images {
             wanted,
         );
         // The semaphore is never closed, so a permit always comes.
-        let _slot = self.slots.acquire().await.ok();
+        let slot = self.slots.acquire().await.ok();
         // While this pod waited for its turn, another may have pulled the same image.
         if wanted.policy == PullPolicy::IfNotPresent
             && let Ok(Some(present)) = self.runtime.image_status(image).await
@@ -116,7 +119,15 @@ impl Images {
             Bucket::take(bucket).await;
         }
         let began = Instant::now();
-        let image_ref = self.runtime.pull_image(image, wanted.sandbox).await.map_err(|error| {
+        let mut pull = self.runtime.pull_image(image, wanted.sandbox);
+        let pulled = match tokio::time::timeout(SLOT_PATIENCE, &mut pull).await {
+            Ok(pulled) => pulled,
+            Err(_) => {
+                drop(slot);
+                pull.await
+            }
+        };
+        let image_ref = pulled.map_err(|error| {
             let text = format!("Failed to pull image \"{image}\": {error}");
             self.tell(Event::warning(wanted.pod, event_reason::FAILED, text), wanted);
             pull_refusal(image, &error.message)

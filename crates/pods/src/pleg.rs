@@ -22,7 +22,7 @@ use std::time::Duration;
 use crablet_cri::{CriError, ErrorKind, EventStream, Runtime};
 use crablet_model::runtime::{ListedState, RuntimeEventKind, SandboxState};
 use crablet_model::{PodRef, PodUid, api};
-use crablet_planner::pod::NodeFacts;
+use crablet_planner::pod::{Ending, NodeFacts};
 use futures_util::StreamExt;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
@@ -52,8 +52,8 @@ pub enum Hint {
     Relisted { pods: BTreeMap<PodUid, PodRef>, changed: Vec<PodUid> },
     /// What lies on disk and belongs to no pod that a source or the runtime has.
     Leftovers(Vec<PodRef>),
-    /// What an earlier life of the agent published of this pod last.
-    Remembered { id: PodRef, status: Option<Box<api::PodStatus>> },
+    /// What an earlier life of the agent published of this pod last, and whether it was ending it for good.
+    Remembered { id: PodRef, status: Option<Box<api::PodStatus>>, ending: Option<Ending> },
 }
 
 pub struct Pleg {

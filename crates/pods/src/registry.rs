@@ -45,6 +45,8 @@ pub struct Registry {
     /// Pods whose record is being looked for. They are shown and started once it is read, so that nobody sees a running
     /// pod pending after a restart of the agent.
     unread: BTreeSet<PodUid>,
+    /// Wanted pods whose end an earlier life of the agent had begun: it is finished first, as it would have been.
+    half_ended: BTreeMap<PodUid, Ending>,
     in_runtime: Option<BTreeMap<PodUid, PodRef>>,
     swept: bool,
     tasks: JoinSet<(PodUid, Ended)>,
@@ -92,6 +94,7 @@ impl Registry {
             workers: BTreeMap::new(),
             waiting: BTreeMap::new(),
             unread: BTreeSet::new(),
+            half_ended: BTreeMap::new(),
             in_runtime: None,
             swept: false,
             tasks: JoinSet::new(),
@@ -192,9 +195,10 @@ impl Registry {
                 .await
                 .ok()
                 .flatten();
-            let status = record.and_then(|(_, memory)| memory.status).map(Box::new);
+            let memory = record.map(|(_, memory)| memory).unwrap_or_default();
+            let (status, ending) = (memory.status.map(Box::new), memory.ending.filter(|end| end.forget));
             if let Some(tell) = tell.upgrade() {
-                let _ = tell.send(Hint::Remembered { id, status }).await; // fails only when the registry has gone
+                let _ = tell.send(Hint::Remembered { id, status, ending }).await; // fails only when the registry has gone
             }
         });
     }
@@ -226,6 +230,7 @@ impl Registry {
         let now = self.shared.clock.now();
         if let Some(handle) = self.workers.get_mut(&pod.id.uid) {
             handle.again = None;
+            self.half_ended.remove(&pod.id.uid);
             if !handle.is_ending() {
                 let end = Ending {
                     since: now,
@@ -256,7 +261,12 @@ impl Registry {
                 self.advance_all();
                 self.sweep();
             }
-            Hint::Remembered { id, status } => self.remembered(&id, status.as_deref()),
+            Hint::Remembered { id, status, ending } => {
+                if let Some(ending) = ending {
+                    self.half_ended.insert(id.uid.clone(), ending);
+                }
+                self.remembered(&id, status.as_deref());
+            }
             Hint::Leftovers(pods) => {
                 for id in pods {
                     if !self.is_known(&id.uid) {
@@ -321,8 +331,22 @@ impl Registry {
                 self.waiting.remove(&name);
             }
             if let Some(pod) = first {
-                self.spawn(pod.id, Assignment { pod: Some(pod.json), wish: Wish::Run }, Duration::ZERO);
+                self.begin(pod);
             }
+        }
+    }
+
+    fn begin(&mut self, pod: DesiredPod) {
+        let (id, json) = (pod.id.clone(), Some(pod.json.clone()));
+        match self.half_ended.remove(&id.uid) {
+            Some(ending) => {
+                let uid = id.uid.clone();
+                self.spawn(id, Assignment { pod: json, wish: Wish::End(ending) }, Duration::ZERO);
+                if let Some(handle) = self.workers.get_mut(&uid) {
+                    handle.again = Some(pod);
+                }
+            }
+            None => self.spawn(id, Assignment { pod: json, wish: Wish::Run }, Duration::ZERO),
         }
     }
 

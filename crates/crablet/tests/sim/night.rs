@@ -63,6 +63,7 @@ async fn night(story: Story, variant: Variant) -> Night {
     world.heal();
     broken.extend(settle(&mut world, SETTLED_WITHIN, unsettled).await);
     if broken.is_empty() {
+        world.play(world.elapsed() + Duration::from_secs(15)).await;
         broken.extend(restart(&mut world).await);
     }
     if broken.is_empty() {
@@ -238,12 +239,10 @@ impl<'a> Seen<'a> {
 
 /// Restarts the agent on a quiet node: nobody may be able to tell from any pod.
 async fn restart(world: &mut World) -> Vec<Broken> {
-    // What happened a moment ago is not told yet.
-    world.play(world.elapsed() + Duration::from_secs(15)).await;
     let containers = world.runtime.containers();
     let stable: Vec<(String, PodUid)> = (0..world.manifests.len())
         .filter_map(|pod| Some((pod, world.uid(pod)?)))
-        .filter(|(pod, uid)| Seen::of(world, *pod, uid, &containers).rests())
+        .filter(|(pod, uid)| Seen::of(world, *pod, uid, &containers).rests() && is_quiet(world, uid))
         .filter(|(_, uid)| !containers.iter().any(|c| c.uid == *uid && is_being_stopped(world, c)))
         .map(|(pod, uid)| (world.story.pods[pod].name.clone(), uid))
         .collect();
@@ -279,6 +278,16 @@ fn is_being_stopped(world: &World, container: &Container) -> bool {
         _ => false,
     };
     container.state.is_running() && world.runtime.read_trace(|trace| trace.iter().any(is_stop))
+}
+
+/// Nothing happened to the pod lately: what happened a moment ago need not be told yet.
+fn is_quiet(world: &World, uid: &PodUid) -> bool {
+    let lately = world.elapsed().saturating_sub(Duration::from_secs(10));
+    world.runtime.read_trace(|trace| {
+        let mut changes = trace.iter().rev().take_while(|entry| entry.elapsed >= lately);
+        !changes
+            .any(|entry| invariants::change_of(&entry.what).is_some_and(|of| of.uid.as_ref() == Some(uid)))
+    })
 }
 
 fn statuses(world: &World, pods: &[(String, PodUid)]) -> Vec<(String, String)> {

@@ -6,13 +6,11 @@ use std::collections::BTreeMap;
 use crablet_cri::fake::{Subject, What};
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Broken, History};
+use super::{Broken, History, UNDER_WAY};
 
 const FIRST: SignedDuration = SignedDuration::from_secs(10);
 const LONGEST: SignedDuration = SignedDuration::from_secs(300);
 const RESET: SignedDuration = SignedDuration::from_secs(600);
-/// A start may be decided this long before it happens.
-const UNDER_WAY: std::time::Duration = std::time::Duration::from_secs(90);
 
 #[derive(Default)]
 struct Chain {

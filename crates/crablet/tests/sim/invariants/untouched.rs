@@ -7,12 +7,10 @@ use std::time::Duration;
 use crablet_cri::fake::{Call, Subject, What};
 use crablet_model::PodUid;
 
-use super::{Broken, History};
+use super::{Broken, History, UNDER_WAY};
 
 /// A loss can be acted on late: the agent was down, or a call about the pod hung.
 const LATE: Duration = Duration::from_secs(180);
-/// A start that was under way when the pod stopped being wanted may still happen, after a look at the runtime that hung.
-const UNDER_WAY: Duration = Duration::from_secs(90);
 
 struct Running {
     container: Subject,
