@@ -225,6 +225,8 @@ impl Registry {
             line.retain(|w| w.id.uid != pod.id.uid);
             if line.len() < before && !self.workers.contains_key(&pod.id.uid) {
                 self.shared.view.remove(&pod.id.uid);
+                // An earlier life of the agent may have started it.
+                self.end_orphans();
             }
         }
         let now = self.shared.clock.now();

@@ -133,6 +133,8 @@ impl Rig {
         while let Ok(Some(update)) = tokio::time::timeout_at(end, self.updates.recv()).await {
             lines.push(self.apply(update));
         }
+        // What one source says is in order; who speaks first is nobody's promise.
+        lines.sort_by(|a, b| a.split(' ').next().cmp(&b.split(' ').next()));
         lines
     }
 

@@ -198,7 +198,7 @@ async fn at_start_a_failing_disk_is_waited_for() {
         disk.add_fault(FileFault::on(call, FOLDER, FileFaultKind::Errno(EIO)).times(3));
         let mut rig = Rig::on(&disk);
         let lines = rig.told_within(Duration::from_secs(10)).await;
-        assert_eq!(lines, ["Submitted Add", "File Add a-n1 b-n1"], "{call}");
+        assert_eq!(lines, ["File Add a-n1 b-n1", "Submitted Add"], "{call}");
     }
 }
 

@@ -68,7 +68,7 @@ async fn a_name_given_twice_in_a_list_is_an_event() {
     let mut rig = rig();
     let twice = list(&["a", "b"]).replace("name: b}, spec: {", "name: a}, spec: {hostNetwork: true, ");
     rig.web.answers(200, "", twice);
-    assert_eq!(poll(&mut rig).await, ["Url Add a-n1", "Submitted Add"]);
+    assert_eq!(poll(&mut rig).await, ["Submitted Add", "Url Add a-n1"]);
     let messages = rig.events.messages();
     assert_eq!(messages.len(), 1);
     assert!(
