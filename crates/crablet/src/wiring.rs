@@ -287,12 +287,13 @@ impl Manifests for ServedManifests {
         }
     }
 
-    async fn get(&self, name: &str) -> Option<Vec<u8>> {
-        self.0.get(name).await.ok().flatten()
+    async fn get(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
+        self.0.get(name).await.map_err(|refusal| refusal.to_string())
     }
 
-    async fn list(&self) -> Vec<String> {
-        self.0.list().await.unwrap_or_default().into_iter().map(|listed| listed.name).collect()
+    async fn list(&self) -> Result<Vec<String>, String> {
+        let listed = self.0.list().await.map_err(|refusal| refusal.to_string())?;
+        Ok(listed.into_iter().map(|listed| listed.name).collect())
     }
 
     async fn delete(&self, name: &str) -> Result<bool, String> {

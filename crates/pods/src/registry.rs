@@ -4,9 +4,11 @@
 //! earlier. Workers begin only after the first relist, because only then is it known what runs already.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
-use crablet_host::Files;
+use crablet_host::{Files, FolderEntry};
 use crablet_model::{PodRef, PodUid, api};
 use crablet_planner::pod::{Ending, NodeFacts, Wish};
 use futures_util::FutureExt;
@@ -421,14 +423,14 @@ impl Registry {
 /// Pods of which only folders are left: the agent was killed after the runtime had forgotten them.
 async fn leftovers(files: &dyn Files, folders: &Folders, known: &BTreeSet<PodUid>) -> Vec<PodRef> {
     let mut found = BTreeMap::new();
-    for entry in files.list(&folders.pod_logs).await.unwrap_or_default() {
+    for entry in entries_or_say(files, &folders.pod_logs).await {
         // `<namespace>_<name>_<uid>`, none of which can hold an underscore
         let parts: Vec<&str> = entry.name.split('_').collect();
         if let [namespace, name, uid] = parts[..] {
             found.insert(PodUid::new(uid), PodRef::new(name, namespace, uid));
         }
     }
-    for entry in files.list(&folders.pods()).await.unwrap_or_default() {
+    for entry in entries_or_say(files, &folders.pods()).await {
         let path = folders.pods().join(&entry.name).join("crablet.json");
         let record = record::load(files, &path).await.ok().flatten();
         let id = match record {
@@ -439,6 +441,18 @@ async fn leftovers(files: &dyn Files, folders: &Folders, known: &BTreeSet<PodUid
         found.entry(id.uid.clone()).or_insert(id);
     }
     found.into_values().filter(|id| !known.contains(&id.uid)).collect()
+}
+
+/// A folder that cannot be listed hides what is left in it until the agent starts again: that is said.
+async fn entries_or_say(files: &dyn Files, folder: &Path) -> Vec<FolderEntry> {
+    match files.list(folder).await {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => {
+            tracing::warn!(folder = %folder.display(), %error, "cannot look for what dead pods left here");
+            Vec::new()
+        }
+    }
 }
 
 /// The grace that the pod's own specification gives it.

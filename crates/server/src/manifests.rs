@@ -31,8 +31,13 @@ pub(crate) fn routes(store: Arc<dyn Manifests>) -> Router {
 }
 
 async fn list(State(store): Store) -> Response {
-    let names = serde_json::json!({ "manifests": store.list().await });
-    reply::json(StatusCode::OK, format!("{names}\n"))
+    match store.list().await {
+        Ok(names) => {
+            let answer = serde_json::json!({ "manifests": names });
+            reply::json(StatusCode::OK, format!("{answer}\n"))
+        }
+        Err(why) => said(StatusCode::INTERNAL_SERVER_ERROR, &format!("cannot list the manifests: {why}")),
+    }
 }
 
 async fn read(State(store): Store, Path(name): Path<String>) -> Response {
@@ -40,11 +45,12 @@ async fn read(State(store): Store, Path(name): Path<String>) -> Response {
         return bad_name();
     }
     match store.get(&name).await {
-        Some(manifest) => {
+        Ok(Some(manifest)) => {
             let kind = HeaderValue::from_static("application/yaml");
             reply::of(StatusCode::OK, kind, Body::from(manifest))
         }
-        None => none(&name),
+        Ok(None) => none(&name),
+        Err(why) => said(StatusCode::INTERNAL_SERVER_ERROR, &format!("cannot read the manifest: {why}")),
     }
 }
 

@@ -26,8 +26,9 @@ pub trait PodView: Send + Sync + 'static {
 #[async_trait]
 pub trait Manifests: Send + Sync + 'static {
     async fn put(&self, name: &str, body: &[u8]) -> Result<Stored, ManifestRefusal>;
-    async fn get(&self, name: &str) -> Option<Vec<u8>>;
-    async fn list(&self) -> Vec<String>;
+    /// `None`: there is none. `Err` says why that cannot be told.
+    async fn get(&self, name: &str) -> Result<Option<Vec<u8>>, String>;
+    async fn list(&self) -> Result<Vec<String>, String>;
     /// `false`: there was none.
     async fn delete(&self, name: &str) -> Result<bool, String>;
 }

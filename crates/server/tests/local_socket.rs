@@ -27,6 +27,7 @@ async fn what_is_asked_is_answered() {
         ("GET", "/manifests/web", "", 404, "there is no manifest \"web\"\n"),
         ("PUT", "/manifests/web", "wrong", 422, "spec.containers: Required value\n"),
         ("PUT", "/manifests/web", "full", 500, "cannot store the manifest: no space left\n"),
+        ("GET", "/manifests/stuck", "", 500, "cannot read the manifest: input/output error\n"),
         ("DELETE", "/manifests/stuck", "", 500, "cannot remove the manifest: read-only file system\n"),
         ("POST", "/manifests/web", "x", 405, "405: Method Not Allowed"),
         ("GET", "/nothing", "", 404, "404: Page Not Found"),

@@ -73,12 +73,15 @@ impl Manifests for Shelf {
         }
     }
 
-    async fn get(&self, name: &str) -> Option<Vec<u8>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    async fn get(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
+        match name {
+            "stuck" => Err("input/output error".to_owned()),
+            _ => Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()),
+        }
     }
 
-    async fn list(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    async fn list(&self) -> Result<Vec<String>, String> {
+        Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect())
     }
 
     async fn delete(&self, name: &str) -> Result<bool, String> {
