@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use crate::Command;
-use crate::draft::is_dns_subdomain;
 use crate::error::{Problem, UsageError};
-use crate::{flags, table};
+use crate::labels::is_dns_subdomain;
+use crate::{flags, schema};
 
 pub const USAGE: &str = "crablet explain [NAMESPACE/]POD [--root-dir DIR]";
 
 pub fn parse(args: &[String]) -> Result<Command, UsageError> {
-    let said = flags::scan(args, |name| table::by_flag(name).filter(|_| name == "root-dir"))?;
+    let said = flags::scan(args, |name| schema::by_flag(name).filter(|_| name == "root-dir"), &[])?;
     if said.help {
         return Ok(Command::Help(help()));
     }
@@ -29,7 +29,7 @@ pub fn parse(args: &[String]) -> Result<Command, UsageError> {
             return Err(Problem::new(message).hint(usage).into());
         }
     }
-    let default = table::by_flag("root-dir").map_or("", |setting| setting.default);
+    let default = schema::by_flag("root-dir").and_then(|setting| setting.default).unwrap_or_default();
     let root_dir = PathBuf::from(said.last("root-dir").unwrap_or(default));
     Ok(Command::Explain { namespace: namespace.to_owned(), pod: pod.to_owned(), root_dir })
 }

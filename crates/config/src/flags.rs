@@ -2,24 +2,30 @@
 //! `--bool=false`, `-v 4`, `-v=4`, `-v4`; underscores in names are hyphens; later ones win over earlier ones.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::Path;
 
-use crablet_model::duration;
-
-use crate::draft::Draft;
 use crate::error::{Problem, UsageError, nearest};
-use crate::table::{self, SETTINGS, Setting, Take};
-use crate::upstream;
+use crate::go;
+use crate::removed;
+use crate::schema::{self, Kind, Setting};
+use crate::tree::{Origin, Tree};
+use crate::value;
 
 /// What was typed, not yet understood.
 #[derive(Default)]
 pub struct Said {
     pub help: bool,
-    pub version: bool,
+    /// The value of `--version`: `true`, `raw`, or a version.
+    pub version: Option<String>,
     /// What is not a flag.
     pub positional: Vec<String>,
     values: Vec<(&'static Setting, Vec<String>)>,
+    /// Options of a subcommand, such as `--output`.
+    pub extra: Vec<(&'static str, String)>,
 }
+
+/// An option that only a subcommand knows: its name, its letter.
+pub type Extra = (&'static str, Option<char>);
 
 pub fn as_text(args: impl Iterator<Item = OsString>) -> Result<Vec<String>, UsageError> {
     args.map(|arg| {
@@ -30,12 +36,16 @@ pub fn as_text(args: impl Iterator<Item = OsString>) -> Result<Vec<String>, Usag
 }
 
 /// Sorts the arguments by flag. `find` says which flags there are.
-pub fn scan(args: &[String], find: impl Fn(&str) -> Option<&'static Setting>) -> Result<Said, Problem> {
-    let mut said = Said::default();
+pub fn scan(
+    args: &[String],
+    find: impl Fn(&str) -> Option<&'static Setting>,
+    extra: &[Extra],
+) -> Result<Said, Problem> {
+    let mut scanner = Scanner { find, extra, said: Said::default() };
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         if arg == "--" {
-            said.positional.extend(args.by_ref().cloned());
+            scanner.said.positional.extend(args.by_ref().cloned());
         } else if let Some(long) = arg.strip_prefix("--") {
             let (name, value) = match long.split_once('=') {
                 Some((name, value)) => (name, Some(value.to_owned())),
@@ -44,38 +54,46 @@ pub fn scan(args: &[String], find: impl Fn(&str) -> Option<&'static Setting>) ->
             if name.is_empty() || name.starts_with('-') {
                 return Err(Problem::new(format!("bad flag syntax: {arg}")));
             }
-            said.long(&name.replace('_', "-"), value, &find, &mut args)?;
+            scanner.long(&name.replace('_', "-"), value, &mut args)?;
         } else if arg.len() > 1 && arg.starts_with('-') {
-            said.short(&arg[1..], &find, &mut args)?;
+            scanner.short(&arg[1..], &mut args)?;
         } else {
-            said.positional.push(arg.clone());
+            scanner.said.positional.push(arg.clone());
         }
     }
-    Ok(said)
+    Ok(scanner.said)
 }
 
-impl Said {
+struct Scanner<'a, F> {
+    find: F,
+    extra: &'a [Extra],
+    said: Said,
+}
+
+impl<F: Fn(&str) -> Option<&'static Setting>> Scanner<'_, F> {
     fn long<'a>(
         &mut self,
         name: &str,
         value: Option<String>,
-        find: &impl Fn(&str) -> Option<&'static Setting>,
         rest: &mut impl Iterator<Item = &'a String>,
     ) -> Result<(), Problem> {
+        if let Some((name, _)) = self.extra.iter().find(|(known, _)| *known == name) {
+            let value = value.map_or_else(|| next(&format!("--{name}"), rest), Ok)?;
+            self.said.extra.push((name, value));
+            return Ok(());
+        }
         match name {
-            "help" => self.help = switch(name, value.as_deref())?,
-            // Upstream also knows `--version=raw`, whose form is Go's own; the plain line says as much.
-            "version" if value.as_deref() == Some("raw") => self.version = true,
-            "version" => self.version = switch(name, value.as_deref())?,
+            "help" => self.said.help = switch(name, value.as_deref())?,
+            "version" => self.said.version = Some(value.unwrap_or_else(|| "true".to_owned())),
             _ => {
-                let setting = find(name).ok_or_else(|| unknown(name, find))?;
-                let value = match (value, setting.take) {
-                    (Some(value), _) => value,
+                let setting = (self.find)(name).ok_or_else(|| self.unknown(name))?;
+                let value = match value {
+                    Some(value) => value,
                     // A bare switch never swallows the next argument.
-                    (None, Take::Bool(_)) => "true".to_owned(),
-                    (None, _) => next(&format!("--{name}"), rest)?,
+                    None if setting.is_bool() => "true".to_owned(),
+                    None => next(&format!("--{name}"), rest)?,
                 };
-                self.push(setting, value);
+                self.said.push(setting, value);
             }
         }
         Ok(())
@@ -84,32 +102,71 @@ impl Said {
     fn short<'a>(
         &mut self,
         letters: &str,
-        find: &impl Fn(&str) -> Option<&'static Setting>,
         rest: &mut impl Iterator<Item = &'a String>,
     ) -> Result<(), Problem> {
         if letters == "h" {
-            self.help = true;
+            self.said.help = true;
             return Ok(());
         }
         let mut chars = letters.chars();
         let letter = chars.next();
-        let setting = SETTINGS.iter().find(|setting| letter.is_some() && setting.short == letter);
-        let Some(setting) = setting.filter(|setting| setting.flag.is_some_and(|flag| find(flag).is_some()))
-        else {
-            let problem = Problem::new(format!("unknown flag: -{letters}"));
-            let name = letters.split('=').next().unwrap_or_default();
-            return Err(match find(name) {
-                Some(_) => problem.hint(format!("long flags have two dashes: `--{name}`")),
-                None => problem,
-            });
-        };
         let attached = chars.as_str();
-        let value = match attached.strip_prefix('=').unwrap_or(attached) {
-            "" if attached.is_empty() => next(&format!("-{letters}"), rest)?,
-            value => value.to_owned(),
+        let value = |rest: &mut _| match attached.strip_prefix('=').unwrap_or(attached) {
+            "" if attached.is_empty() => next(&format!("-{letters}"), rest),
+            value => Ok(value.to_owned()),
         };
-        self.push(setting, value);
+        if let Some((name, _)) = self.extra.iter().find(|(_, known)| letter.is_some() && *known == letter) {
+            let value = value(rest)?;
+            self.said.extra.push((name, value));
+            return Ok(());
+        }
+        let setting = schema::settings()
+            .filter(|setting| setting.flag.is_some_and(|flag| (self.find)(flag).is_some()))
+            .find(|setting| letter.is_some() && setting.short == letter);
+        let Some(setting) = setting else { return Err(self.unknown_short(letters)) };
+        let value = value(rest)?;
+        self.said.push(setting, value);
         Ok(())
+    }
+
+    fn unknown(&self, name: &str) -> Problem {
+        let problem = Problem::new(format!("unknown flag: --{name}"));
+        if let Some(instead) = removed::instead_of(name) {
+            return problem.hint(instead);
+        }
+        let flags = schema::settings().filter_map(|setting| setting.flag);
+        let known = flags.filter(|flag| (self.find)(flag).is_some());
+        match (nearest(name, known), schema::by_field(name)) {
+            (Some(known), _) => problem.hint(format!("did you mean `--{known}`?")),
+            (None, Some(Setting { flag: Some(flag), .. })) => {
+                problem.hint(format!("`{name}` is a config field; the flag is `--{flag}`"))
+            }
+            (None, Some(_)) => {
+                problem.hint(format!("`{name}` can only be said in the file behind `--config`"))
+            }
+            (None, None) => problem,
+        }
+    }
+
+    fn unknown_short(&self, letters: &str) -> Problem {
+        let letter: String = letters.chars().take(1).collect();
+        let problem = Problem::new(format!("unknown shorthand flag: '{letter}' in -{letters}"));
+        let name = letters.split('=').next().unwrap_or_default();
+        match (self.find)(name) {
+            Some(_) => problem.hint(format!("long flags have two dashes: `--{name}`")),
+            None => problem,
+        }
+    }
+}
+
+impl Said {
+    /// As if only `--config` had been typed.
+    pub fn with_config(path: &Path) -> Self {
+        let mut said = Self::default();
+        if let Some(setting) = schema::by_flag("config") {
+            said.push(setting, path.to_string_lossy().into_owned());
+        }
+        said
     }
 
     fn push(&mut self, setting: &'static Setting, value: String) {
@@ -125,21 +182,52 @@ impl Said {
         values.last().map(String::as_str)
     }
 
-    pub fn apply(&self, draft: &mut Draft) -> Result<(), Problem> {
-        self.values.iter().try_for_each(|(setting, values)| take(draft, setting, values))
+    /// Writes over what the file says. Every value that was said must make sense, also one that a later one replaces.
+    pub fn apply(&self, tree: &mut Tree) -> Result<(), Problem> {
+        for (setting, texts) in &self.values {
+            let key = setting.key();
+            let before = tree.get(&key).cloned();
+            match value::from_flag(setting, before, texts) {
+                Ok(Some(value)) => tree.set(key, value, Origin::Flag),
+                Ok(None) => tree.unset(&key),
+                Err((text, why)) => return Err(refused(setting, &text, &why)),
+            }
+        }
+        Ok(())
+    }
+
+    /// What upstream prints about flags that it wants to be rid of.
+    pub fn deprecations(&self) -> impl Iterator<Item = String> {
+        self.values.iter().filter_map(|(setting, _)| {
+            let (flag, notice) = (setting.flag?, setting.deprecated?);
+            Some(format!("Flag --{flag} has been deprecated, {notice}"))
+        })
     }
 
     /// The agent takes no arguments: a word that stands alone is a mistake.
     pub fn no_positional(&self) -> Result<(), Problem> {
         let Some(word) = self.positional.first() else { return Ok(()) };
-        let problem = Problem::new(format!("unexpected argument {word:?}"));
-        Err(match bool_of(word) {
+        let problem = Problem::new(format!("unknown command {word}"));
+        Err(match go::parse_bool(word) {
             Some(_) => {
                 problem.hint(format!("a switch takes its value after `=`, like `--cpu-cfs-quota={word}`"))
             }
-            None if word == "explain" => problem.hint("a subcommand comes first: `crablet explain POD`"),
+            None if matches!(word.as_str(), "explain" | "config" | "check") => {
+                problem.hint(format!("a subcommand comes first: `crablet {word} ...`"))
+            }
             None => problem.hint("run `crablet --help` for what can be said"),
         })
+    }
+}
+
+fn refused(setting: &Setting, text: &str, why: &str) -> Problem {
+    let flag = setting.flag.unwrap_or_default();
+    let flag = setting.short.map_or(format!("--{flag}"), |letter| format!("-{letter}, --{flag}"));
+    match setting.kind {
+        // What was typed may be a credential: it is not repeated.
+        Kind::Headers => Problem::new(format!("invalid argument for {flag:?} flag: {why}"))
+            .hint("write it like `--manifest-url-header=Accept:application/json`"),
+        _ => Problem::new(format!("invalid argument {text:?} for {flag:?} flag: {why}")),
     }
 }
 
@@ -149,92 +237,7 @@ fn next<'a>(flag: &str, rest: &mut impl Iterator<Item = &'a String>) -> Result<S
 
 fn switch(name: &str, value: Option<&str>) -> Result<bool, Problem> {
     let Some(value) = value else { return Ok(true) };
-    bool_of(value)
-        .ok_or_else(|| Problem::new(format!("invalid argument {value:?} for --{name}: {WANT_BOOL}")))
-}
-
-fn unknown(name: &str, find: &impl Fn(&str) -> Option<&'static Setting>) -> Problem {
-    if upstream::FLAGS.contains(&name) {
-        return Problem::new(format!("flag --{name} is not supported by this version yet"));
-    }
-    let problem = Problem::new(format!("unknown flag: --{name}"));
-    let known = SETTINGS.iter().filter_map(|setting| setting.flag).filter(|flag| find(flag).is_some());
-    match (nearest(name, known), table::by_field(name)) {
-        (Some(known), _) => problem.hint(format!("did you mean `--{known}`?")),
-        (None, Some(Setting { flag: Some(flag), .. })) => {
-            problem.hint(format!("`{name}` is a config field; the flag is `--{flag}`"))
-        }
-        (None, Some(_)) => problem.hint(format!("`{name}` can only be said in the file behind `--config`")),
-        (None, None) => problem,
-    }
-}
-
-const WANT_BOOL: &str = "expected `true` or `false`";
-
-/// What Go's `strconv.ParseBool` accepts.
-fn bool_of(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
-        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
-        _ => None,
-    }
-}
-
-/// Reads the values of one flag, in the order in which they were said.
-pub fn take(draft: &mut Draft, setting: &Setting, values: &[impl AsRef<str>]) -> Result<(), Problem> {
-    let refuse = |value: &str, want: &str| {
-        Problem::new(format!("invalid argument {value:?} for {}: {want}", setting.name()))
-    };
-    let mut list = Vec::new();
-    let mut headers = Vec::new();
-    for value in values.iter().map(AsRef::as_ref) {
-        match setting.take {
-            Take::Bool(set) => set(draft, bool_of(value).ok_or_else(|| refuse(value, WANT_BOOL))?),
-            Take::Number(from, to, set) => {
-                let number = value.parse().ok().filter(|number| (from..=to).contains(number));
-                set(draft, number.ok_or_else(|| refuse(value, &want_number(from, to)))?);
-            }
-            Take::Duration(set) => set(
-                draft,
-                duration::parse(value).map_err(|error| {
-                    Problem::new(format!("invalid argument for {}: {error}", setting.name()))
-                })?,
-            ),
-            Take::Text(_, set) => set(draft, value.to_owned()),
-            Take::Path(set) => set(draft, PathBuf::from(value)),
-            Take::List(..) => list.extend(split(value).map(str::to_owned)),
-            Take::Headers(_) => {
-                for pair in split(value) {
-                    headers.push(header(pair).ok_or_else(|| {
-                        // What was typed may be a credential: it is not repeated.
-                        Problem::new(format!("invalid argument for {}: a pair has no `:`", setting.name()))
-                            .hint("write it like `--manifest-url-header=Accept:application/json`")
-                    })?);
-                }
-            }
-        }
-    }
-    // The first occurrence of a flag clears what the file said; later occurrences add to it.
-    match setting.take {
-        Take::List(_, set) => set(draft, list),
-        Take::Headers(set) => set(draft, headers),
-        _ => (),
-    }
-    Ok(())
-}
-
-pub(crate) fn want_number(from: i64, to: i64) -> String {
-    match to {
-        to if to == i64::from(i32::MAX) => format!("expected a whole number, at least {from}"),
-        _ => format!("expected a whole number from {from} to {to}"),
-    }
-}
-
-fn split(value: &str) -> impl Iterator<Item = &str> {
-    value.split(',').map(str::trim).filter(|part| !part.is_empty())
-}
-
-fn header(pair: &str) -> Option<(String, String)> {
-    let (name, value) = pair.split_once(':')?;
-    Some((name.trim().to_owned(), value.trim().to_owned()))
+    go::parse_bool(value).ok_or_else(|| {
+        Problem::new(format!("invalid argument {value:?} for \"--{name}\" flag: give `true` or `false`"))
+    })
 }

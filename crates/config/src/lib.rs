@@ -2,47 +2,96 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`table`] | the one table: flag, config field, default, doc, how a value is taken |
+//! | [`schema`] | the one table: field, flag, kind, default, doc, effect |
 //! | [`flags`] | the command line's grammar, as upstream's parser reads it |
-//! | [`file`] | the file behind `--config`: KubeletConfiguration v1beta1, strict |
-//! | [`draft`] | values as they were said, each later source over the earlier one, then checked as a whole |
-//! | [`settings`] | [`Settings`]: the result |
-//! | [`upstream`] | names that upstream knows and this version does not support yet |
-//! | [`help`] | `--help`, written from the table |
+//! | [`yaml`], [`decode`] | KubeletConfiguration v1beta1: a tree with lines, and the values in it |
+//! | [`sources`] | defaults, the file, drop-ins and flags, put together |
+//! | [`tree`] | the effective configuration: a value and its origin for every setting |
+//! | [`validate`] | upstream's rules for the whole |
+//! | [`gates`] | feature gates |
+//! | [`settings`], [`resolve`] | [`Settings`]: the result |
+//! | [`config`], [`explain`], [`help`], [`reference`] | the subcommands and the texts |
+//! | [`reload`] | what a change means for an agent that runs |
 //! | [`error`] | messages for the person who typed |
 //!
-//! Precedence: defaults, then the file, then flags. Nothing here does I/O, and nothing is a global: the caller passes the
-//! arguments, the hostname and a way to read one file.
+//! Precedence: defaults, then the file, then drop-ins, then flags. Nothing here is a global, and what is read is read
+//! through [`Files`]. The tree is dropped once [`Settings`] are made.
 
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub mod draft;
+pub mod config;
+pub mod decode;
+pub mod defaults;
 pub mod error;
 pub mod explain;
-pub mod file;
 pub mod flags;
+pub mod gates;
+pub mod go;
 pub mod help;
+pub mod labels;
+pub mod merge;
+pub mod reference;
+pub mod reload;
+pub mod removed;
+pub mod resolve;
+pub mod schema;
 pub mod settings;
-pub mod table;
-pub mod upstream;
+pub mod sources;
+pub mod tree;
+pub mod validate;
+pub mod value;
+pub mod version;
+pub mod yaml;
 
 pub use error::{Problem, UsageError};
-pub use settings::{Headers, ImagePulls, Settings, local_socket};
+pub use gates::Gates;
+pub use reload::{Reload, reload_diff};
+pub use settings::{
+    CgroupDriver, Configz, Headers, ImagePulls, LogFormat, LogStreams, Logging, Settings, local_socket,
+};
+pub use version::{KUBERNETES_VERSION, VERSION_LINE};
 
-/// The Kubernetes version whose behaviour this is, with Crablet's own as build metadata. Other programs parse it as a
-/// semantic version.
-pub const KUBERNETES_VERSION: &str = concat!("v1.36.4+crablet-", env!("CARGO_PKG_VERSION"));
-
-/// What `--version` prints. kubeadm accepts `Kubernetes v<semver>` and nothing else.
-pub const VERSION_LINE: &str = concat!("Kubernetes v1.36.4+crablet-", env!("CARGO_PKG_VERSION"), "\n");
+use flags::Said;
+use sources::Strictness;
 
 /// What is known about the machine without being said.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     /// The kernel's hostname; `--hostname-override` wins over it.
     pub hostname: String,
+}
+
+/// The files that configuration is read from. A closure that reads one file is enough where there are no drop-ins.
+pub trait Files {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
+
+    /// What is in a folder, in any order. Symbolic links are not folders.
+    fn list(&self, folder: &Path) -> io::Result<Vec<FolderEntry>>;
+
+    /// A relative path starts at the working directory.
+    fn absolute(&self, path: &Path) -> PathBuf;
+}
+
+#[derive(Clone, Debug)]
+pub struct FolderEntry {
+    pub name: OsString,
+    pub is_folder: bool,
+}
+
+impl<F: Fn(&Path) -> io::Result<Vec<u8>>> Files for F {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self(path)
+    }
+
+    fn list(&self, _: &Path) -> io::Result<Vec<FolderEntry>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn absolute(&self, path: &Path) -> PathBuf {
+        path.to_owned()
+    }
 }
 
 /// What the command line asks for. The texts are complete, with their last newline, and belong on stdout.
@@ -57,31 +106,86 @@ pub enum Command {
         pod: String,
         root_dir: PathBuf,
     },
+    /// `crablet check`: is this machine fit for an agent with these settings?
+    Check(CheckOptions),
+    /// `crablet config view` and `crablet config check`: already answered, because they need nothing but what was said.
+    Config(Answer),
 }
 
-/// `args` are those after the program's name. `read_file` is called at most once, for `--config`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CheckOptions {
+    pub settings: Box<Settings>,
+    pub output: CheckOutput,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CheckOutput {
+    #[default]
+    Text,
+    Json,
+}
+
+/// What to print, and whether it is good news. Complete lines.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    pub stdout: String,
+    pub stderr: String,
+    pub failed: bool,
+}
+
+/// `args` are those after the program's name.
 pub fn parse(
     args: impl Iterator<Item = OsString>,
     env: &Environment,
-    read_file: impl FnOnce(&Path) -> io::Result<Vec<u8>>,
+    files: impl Files,
 ) -> Result<Command, UsageError> {
     let args = flags::as_text(args)?;
-    if let Some(("explain", rest)) = args.split_first().map(|(first, rest)| (first.as_str(), rest)) {
-        return explain::parse(rest);
+    match args.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        Some(("explain", rest)) => explain::parse(rest),
+        Some(("config", rest)) => config::parse(rest, env, &files),
+        Some(("check", rest)) => check(rest, env, &files),
+        _ => agent(&args, env, &files),
     }
-    let said = flags::scan(&args, table::by_flag)?;
+}
+
+fn agent(args: &[String], env: &Environment, files: &impl Files) -> Result<Command, UsageError> {
+    let said = flags::scan(args, schema::by_flag, &[])?;
     said.no_positional()?;
     if said.help {
         return Ok(Command::Help(help::text()));
     }
-    if said.version {
-        return Ok(Command::Version(VERSION_LINE.to_owned()));
+    let reported = match said.version.as_deref().map(version::asked).transpose()? {
+        Some(version::Asked::Print(text)) => return Ok(Command::Version(text)),
+        Some(version::Asked::Report(version)) => Some(version),
+        Some(version::Asked::Nothing) | None => None,
+    };
+    let mut settings = settings_of(&said, env, files)?;
+    if let Some(version) = reported {
+        settings.reported_version = version.into();
     }
-    let mut draft = draft::Draft::with_defaults()?;
-    if let Some(path) = said.last("config").map(Path::new).filter(|path| !path.as_os_str().is_empty()) {
-        let bytes = read_file(path).map_err(|error| file::unreadable(path, &error))?;
-        file::apply(&mut draft, path, &bytes)?;
+    Ok(Command::Run(Box::new(settings)))
+}
+
+/// `crablet check` takes the agent's own flags, and looks at the machine with its eyes.
+fn check(args: &[String], env: &Environment, files: &impl Files) -> Result<Command, UsageError> {
+    let said = flags::scan(args, schema::by_flag, &[("output", Some('o'))])?;
+    said.no_positional()?;
+    if said.help {
+        return Ok(Command::Help(help::check()));
     }
-    said.apply(&mut draft)?;
-    draft.resolve(env).map(|settings| Command::Run(Box::new(settings)))
+    let output = match said.extra.last().map(|(_, value)| value.as_str()) {
+        None | Some("text") => CheckOutput::Text,
+        Some("json") => CheckOutput::Json,
+        Some(other) => {
+            return Err(Problem::new(format!("unknown output {other:?}"))
+                .hint("give `text` or `json`")
+                .into());
+        }
+    };
+    let settings = Box::new(settings_of(&said, env, files)?);
+    Ok(Command::Check(CheckOptions { settings, output }))
+}
+
+fn settings_of(said: &Said, env: &Environment, files: &impl Files) -> Result<Settings, UsageError> {
+    resolve::resolve(sources::load(said, files, Strictness::Lenient)?, env)
 }

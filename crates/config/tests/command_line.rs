@@ -1,22 +1,20 @@
 //! What is typed, and what it becomes.
 
-use std::ffi::OsString;
-use std::io;
+mod support;
+
+use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use crablet_config::{Command, Environment, ImagePulls, Settings, parse};
-use proptest::prelude::*;
+use crablet_config::{Answer, CheckOutput, Command, ImagePulls, LogFormat, Settings, reload_diff};
+use support::Tree;
+
+const FILE: &str = "/etc/crablet/config.yaml";
 
 fn command(args: &str, file: &str) -> Result<Command, String> {
-    let env = Environment { hostname: "Node1\n".to_owned() };
-    let args = args.split_whitespace().map(OsString::from);
-    let read = |path: &Path| match path.to_str() {
-        Some("/etc/crablet/config.yaml") => Ok(file.as_bytes().to_vec()),
-        _ => Err(io::Error::from(io::ErrorKind::NotFound)),
-    };
-    parse(args, &env, read).map_err(|error| error.to_string())
+    let files = Tree(BTreeMap::from([(PathBuf::from(FILE), file.as_bytes().to_vec())]));
+    support::parse(args, &files).map_err(|error| error.to_string())
 }
 
 fn settings(args: &str) -> Settings {
@@ -39,60 +37,60 @@ fn refused(args: &str, file: &str) -> String {
 }
 
 fn args_with(args: &str, file: &str) -> String {
-    if file.is_empty() { args.to_owned() } else { format!("--config=/etc/crablet/config.yaml {args}") }
+    if file.is_empty() { args.to_owned() } else { format!("--config={FILE} {args}") }
 }
 
 fn config(file: &str) -> String {
     format!("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n{file}\n")
 }
 
+fn answer(args: &str, file: &str) -> Answer {
+    match command(args, &config(file)) {
+        Ok(Command::Config(answer)) => answer,
+        other => panic!("{args}: {other:?}"),
+    }
+}
+
 #[test]
 fn nothing_said_means_these_defaults() {
+    let found = settings("");
     let seconds = Duration::from_secs;
-    let loopback = IpAddr::from([127, 0, 0, 1]);
-    let defaults = settings("");
-    assert_eq!(
-        defaults,
-        Settings {
-            static_pod_path: None,
-            static_pod_url: None,
-            static_pod_url_headers: Default::default(),
-            file_check_frequency: seconds(20),
-            http_check_frequency: seconds(20),
-            root_dir: PathBuf::from("/var/lib/kubelet"),
-            pod_logs_dir: PathBuf::from("/var/log/pods"),
-            container_logs_dir: PathBuf::from("/var/log/containers"),
-            container_runtime_endpoint: "unix:///run/containerd/containerd.sock".to_owned(),
-            runtime_request_timeout: seconds(120),
-            image_pulls: ImagePulls { parallel: 5, qps: 5.0, burst: 10 },
-            node_name: "node1".to_owned(),
-            address: IpAddr::from([0, 0, 0, 0]),
-            read_only_port: None,
-            healthz_port: Some(10248),
-            healthz_bind_address: loopback,
-            sync_frequency: seconds(60),
-            max_container_restart_period: seconds(300),
-            cpu_cfs_quota: true,
-            seccomp_default: false,
-            resolv_conf: Some(PathBuf::from("/etc/resolv.conf")),
-            cluster_dns: Vec::new(),
-            cluster_domain: String::new(),
-            verbosity: 0,
-        }
+    assert_eq!((found.static_pod_path.clone(), found.static_pod_url.clone()), (None, None));
+    assert_eq!((found.file_check_frequency, found.http_check_frequency), (seconds(20), seconds(20)));
+    assert_eq!((found.sync_frequency, found.runtime_request_timeout), (seconds(60), seconds(120)));
+    assert_eq!(found.root_dir, PathBuf::from("/var/lib/kubelet"));
+    assert_eq!(found.pod_logs_dir, PathBuf::from("/var/log/pods"));
+    assert_eq!(found.container_logs_dir, PathBuf::from("/var/log/containers"));
+    assert_eq!(found.container_runtime_endpoint, "unix:///run/containerd/containerd.sock");
+    assert_eq!(found.image_pulls, ImagePulls { parallel: 5, qps: 5.0, burst: 10 });
+    assert_eq!(found.node_name, "node1");
+    assert_eq!((found.read_only_port, found.healthz_port, found.port), (None, Some(10248), 10250));
+    assert_eq!(found.healthz_bind_address, IpAddr::from([127, 0, 0, 1]));
+    assert_eq!(found.max_container_restart_period, seconds(300));
+    assert!(found.cpu_cfs_quota && !found.seccomp_default && !found.run_once);
+    assert_eq!(found.resolv_conf, Some(PathBuf::from("/etc/resolv.conf")));
+    assert_eq!((found.oom_score_adj, found.max_open_files), (-999, 1_000_000));
+    assert_eq!((found.logging.format, found.logging.verbosity), (LogFormat::Text, 0));
+    assert_eq!(found.local_socket(), PathBuf::from("/var/lib/kubelet/crablet.sock"));
+    assert!(
+        found.warnings.is_empty() && found.not_yet.is_empty(),
+        "{:?} {:?}",
+        found.warnings,
+        found.not_yet
     );
-    assert_eq!(defaults.local_socket(), PathBuf::from("/var/lib/kubelet/crablet.sock"));
-    assert_eq!(with_file("", "healthzPort: 10248"), defaults, "a file changes only what it says");
+    assert!(found.feature_gates.enabled("NodeSwap"));
+    assert!(found.configz.contains("\"anonymous\":{\"enabled\":false}"), "{}", &*found.configz);
 }
 
 #[test]
 fn flags_may_be_spelled_as_gos_parser_allows() {
     for args in
-        ["--healthz-port=1", "--healthz-port 1", "--healthz_port=1", "--healthz-port=7 --healthz-port=1"]
+        ["--healthz-port=1", "--healthz-port 1", "--healthz_port=1", "--healthz-port=7 --healthz-port=0x1"]
     {
         assert_eq!(settings(args).healthz_port, Some(1), "{args}");
     }
     for args in ["-v=4", "-v4", "-v 4", "--v=4", "--v 4", "-v 1 --v 4"] {
-        assert_eq!(settings(args).verbosity, 4, "{args}");
+        assert_eq!(settings(args).logging.verbosity, 4, "{args}");
     }
     for (args, expected) in [
         ("--cpu-cfs-quota", true),
@@ -107,9 +105,16 @@ fn flags_may_be_spelled_as_gos_parser_allows() {
     assert_eq!(settings("--read-only-port=10255").read_only_port, Some(10255));
     assert_eq!(settings("--healthz-port=0").healthz_port, None);
     assert_eq!(settings("--root-dir=/a//b/").root_dir, PathBuf::from("/a/b"));
+    assert_eq!(settings("--root-dir=/a/../b").root_dir, PathBuf::from("/b"));
+    assert_eq!(settings("--root-dir=relative").root_dir, PathBuf::from("/cwd/relative"));
     assert_eq!(settings("--container-runtime-endpoint=/a.sock").container_runtime_endpoint, "unix:///a.sock");
     assert_eq!(settings("--hostname-override=OTHER.example").node_name, "other.example");
     assert_eq!(settings("--sync-frequency=1h2m3.5s").sync_frequency, Duration::from_millis(3_723_500));
+    assert_eq!(settings("--file-check-frequency=1ms").file_check_frequency, Duration::from_millis(100));
+    assert_eq!(settings("--vmodule=a=1,b*=2").logging.vmodule, [("a".to_owned(), 1), ("b*".to_owned(), 2)]);
+    assert_eq!(settings("--node-ip=10.0.0.1,::1").node_ips.len(), 2);
+    assert_eq!(settings("--node-labels=a=b,c --node-labels=d=e").node_labels.len(), 3);
+    assert!(settings("--runonce").run_once);
 }
 
 #[test]
@@ -133,6 +138,8 @@ fn header_values_do_not_print() {
     assert!(text.contains("Authorization") && !text.contains("secret"), "{text}");
     let text = refused("--manifest-url-header=secret", "");
     assert!(!text.contains("secret"), "{text}");
+    let view = answer("config view --manifest-url=http://h/ --manifest-url-header=Authorization:secret", "");
+    assert!(view.stdout.contains("Authorization: <masked>") && !view.stdout.contains("secret"), "{view:?}");
 }
 
 #[test]
@@ -142,26 +149,11 @@ fn flags_win_over_the_file_and_the_file_over_defaults() {
     let found = with_file("--sync-frequency=3m", file);
     assert_eq!(found.sync_frequency, Duration::from_secs(180));
     assert_eq!(found.max_container_restart_period, Duration::from_secs(10));
-    assert_eq!((found.cpu_cfs_quota, found.verbosity, found.resolv_conf), (false, 3, None));
+    assert_eq!((found.cpu_cfs_quota, found.logging.verbosity, found.resolv_conf), (false, 3, None));
     assert_eq!(found.image_pulls.qps, 0.0);
     // Upstream joins these two with "or".
     assert!(with_file("--seccomp-default=false", "seccompDefault: true").seccomp_default);
-}
-
-#[test]
-fn zero_in_the_file_means_not_said_where_upstream_reads_it_so() {
-    let file = "syncFrequency: 0s\nregistryBurst: 0\nhealthzBindAddress: ''\npodLogsDir: ''\nhealthzPort: 0\naddress: null";
-    let found = with_file("", file);
-    assert_eq!(found, Settings { healthz_port: None, ..settings("") });
-}
-
-#[test]
-fn relative_paths_in_the_file_start_at_its_folder() {
-    let found = with_file("--pod-manifest-path=", "staticPodPath: manifests\npodLogsDir: logs");
-    assert_eq!(found.static_pod_path, None);
-    assert_eq!(found.pod_logs_dir, PathBuf::from("/etc/crablet/logs"));
-    let found = with_file("", "staticPodPath: manifests");
-    assert_eq!(found.static_pod_path, Some(PathBuf::from("/etc/crablet/manifests")));
+    assert!(with_file("--seccomp-default", "seccompDefault: false").seccomp_default);
 }
 
 #[test]
@@ -179,6 +171,59 @@ fn one_stuck_registry_holds_nobody_up_unless_serial_pulls_are_asked_for() {
     }
 }
 
+fn with_drop_ins(args: &str, drop_ins: &[(&str, &str)]) -> Result<Command, String> {
+    let mut files =
+        BTreeMap::from([(PathBuf::from(FILE), config("maxPods: 5\nclusterDNS: [10.0.0.1]").into_bytes())]);
+    files.extend(
+        drop_ins.iter().map(|(name, text)| (PathBuf::from("/conf.d").join(name), text.as_bytes().to_vec())),
+    );
+    support::parse(args, &Tree(files)).map_err(|error| error.to_string())
+}
+
+#[test]
+fn drop_ins_come_between_the_file_and_the_flags() {
+    let (first, second) =
+        (config("maxPods: 6\nport: 6\nsyncFrequency: 6s"), config("\nmaxPods: 7\nsyncFrequency: null"));
+    let drop_ins = [("b.conf", second.as_str()), ("a.conf", first.as_str()), ("c.txt", "{")];
+    let args = format!("config view --config={FILE} --config-dir=/conf.d --port=7");
+    let Ok(Command::Config(view)) = with_drop_ins(&args, &drop_ins) else { panic!("{args}") };
+    for (start, end) in [
+        ("maxPods: 7 ", "# /conf.d/b.conf:4; accepted, not acted upon yet"),
+        ("port: 7 ", "# flag --port; accepted, not acted upon yet"),
+        ("syncFrequency: 1m0s ", "# default"),
+        ("clusterDNS: ", "# /etc/crablet/config.yaml:4"),
+    ] {
+        assert!(
+            view.stdout.lines().any(|line| line.starts_with(start) && line.ends_with(end)),
+            "{}",
+            view.stdout
+        );
+    }
+}
+
+#[test]
+fn bad_drop_ins_are_named() {
+    let twice = config("maxPods: 6\nmaxPods: 7");
+    let wrong = config("maxPods: many");
+    for (drop_in, text) in [
+        (
+            twice.as_str(),
+            "/conf.d/a.conf:4: field \"maxPods\" is already set in this object\nhint: keep one of them",
+        ),
+        (wrong.as_str(), "/conf.d/a.conf:3: field \"maxPods\" must be a whole number, not a text"),
+        ("maxPods: 1", "/conf.d/a.conf: Object 'Kind' is missing\nhint: start the file with"),
+        ("", "kubelet config file \"/conf.d/a.conf\" was empty"),
+    ] {
+        let error = with_drop_ins("--config-dir=/conf.d", &[("a.conf", drop_in)]).expect_err(drop_in);
+        assert!(error.starts_with(&format!("error: {text}")), "{error}");
+    }
+    let error = with_drop_ins("--config-dir=/nowhere", &[]).expect_err("no such folder");
+    assert!(
+        error.starts_with("error: failed to walk through kubelet dropin directory \"/nowhere\": "),
+        "{error}"
+    );
+}
+
 #[test]
 fn mistakes_on_the_command_line_are_named_with_a_hint() {
     for (args, text) in [
@@ -191,60 +236,70 @@ fn mistakes_on_the_command_line_are_named_with_a_hint() {
             "--staticPodPath=/x",
             "error: unknown flag: --staticPodPath\nhint: `staticPodPath` is a config field; the flag is `--pod-manifest-path`",
         ),
-        ("--kubeconfig=/x", "error: flag --kubeconfig is not supported by this version yet"),
-        ("--eviction_hard x", "error: flag --eviction-hard is not supported by this version yet"),
-        ("-x", "error: unknown flag: -x"),
-        ("-config=/x", "error: unknown flag: -config=/x\nhint: long flags have two dashes: `--config`"),
+        (
+            "--podLogsDir=/x",
+            "error: unknown flag: --podLogsDir\nhint: `podLogsDir` can only be said in the file behind `--config`",
+        ),
+        (
+            "--network_plugin=cni",
+            "error: unknown flag: --network-plugin\nhint: it was removed in 1.24: the network is configured in the container runtime",
+        ),
+        (
+            "--docker-tls=x",
+            "error: unknown flag: --docker-tls\nhint: there is no docker any more; take it out",
+        ),
+        ("-x", "error: unknown shorthand flag: 'x' in -x"),
+        (
+            "-config=/x",
+            "error: unknown shorthand flag: 'c' in -config=/x\nhint: long flags have two dashes: `--config`",
+        ),
         ("--=x", "error: bad flag syntax: --=x"),
         ("---v", "error: bad flag syntax: ---v"),
         ("--config", "error: flag needs an argument: --config"),
         ("-v", "error: flag needs an argument: -v"),
         (
             "--cpu-cfs-quota false",
-            "error: unexpected argument \"false\"\nhint: a switch takes its value after `=`, like `--cpu-cfs-quota=false`",
+            "error: unknown command false\nhint: a switch takes its value after `=`, like `--cpu-cfs-quota=false`",
         ),
-        ("run", "error: unexpected argument \"run\"\nhint: run `crablet --help` for what can be said"),
-        ("-- --v", "error: unexpected argument \"--v\"\nhint: run `crablet --help` for what can be said"),
-        ("-", "error: unexpected argument \"-\"\nhint: run `crablet --help` for what can be said"),
+        ("run", "error: unknown command run\nhint: run `crablet --help` for what can be said"),
+        ("-- --v", "error: unknown command --v\nhint: run `crablet --help` for what can be said"),
+        (
+            "--v=1 explain",
+            "error: unknown command explain\nhint: a subcommand comes first: `crablet explain ...`",
+        ),
         (
             "--healthz-port=x",
-            "error: invalid argument \"x\" for --healthz-port: expected a whole number from 0 to 65535",
+            "error: invalid argument \"x\" for \"--healthz-port\" flag: give a whole number",
         ),
         (
             "--healthz-port=65536",
-            "error: invalid argument \"65536\" for --healthz-port: expected a whole number from 0 to 65535",
+            "error: invalid configuration: healthzPort (--healthz-port) 65536 must be between 1 and 65535, inclusive\nhint: give a whole number from 0 to 65535",
         ),
-        (
-            "--registry-qps=-1",
-            "error: invalid argument \"-1\" for --registry-qps: expected a whole number, at least 0",
-        ),
+        ("--v=-1", "error: invalid argument \"-1\" for \"-v, --v\" flag: give a whole number, at least 0"),
         (
             "--cpu-cfs-quota=yes",
-            "error: invalid argument \"yes\" for --cpu-cfs-quota: expected `true` or `false`",
+            "error: invalid argument \"yes\" for \"--cpu-cfs-quota\" flag: give `true` or `false`",
         ),
         (
             "--sync-frequency=20",
-            "error: invalid argument for --sync-frequency: \"20\" has no unit; add one of `ns`, `us`, `ms`, `s`, `m`, `h`",
+            "error: invalid argument \"20\" for \"--sync-frequency\" flag: \"20\" has no unit; add one of `ns`, `us`, `ms`, `s`, `m`, `h`",
         ),
-        ("--sync-frequency=1ms", "error: --sync-frequency is 1ms\nhint: give at least `100ms`"),
         (
-            "--root-dir=relative",
-            "error: --root-dir is \"relative\"\nhint: give an absolute path without `..`",
+            "--address=localhost",
+            "error: invalid argument \"localhost\" for \"--address\" flag: \"localhost\" is not a valid IP address",
         ),
-        ("--root-dir=/a/../b", "error: --root-dir is \"/a/../b\"\nhint: give an absolute path without `..`"),
-        ("--address=localhost", "error: --address is \"localhost\"\nhint: give an IP address"),
         (
             "--manifest-url=ftp://x",
-            "error: --manifest-url is not an http or https address\nhint: write it like `https://example.com/pods.yaml`",
+            "error: staticPodURL (--manifest-url) is not an http or https address\nhint: write it like `https://example.com/pods.yaml`",
         ),
         (
-            "--container-runtime-endpoint=tcp://x:1",
-            "error: --container-runtime-endpoint is \"tcp://x:1\"\nhint: give a unix socket, such as `unix:///run/containerd/containerd.sock`",
+            "--feature-gates=GracefulNodeShutdwn=true",
+            "error: unrecognized feature gate: GracefulNodeShutdwn\nhint: did you mean `GracefulNodeShutdown`?",
         ),
-        ("--config=/missing", "error: cannot read config file \"/missing\": entity not found"),
+        ("--config=/missing", "error: failed to read kubelet config file \"/missing\": entity not found"),
         (
-            "--address=x --cluster-dns=y",
-            "error: --address is \"x\"\nhint: give an IP address\nerror: --cluster-dns is \"y\"\nhint: give an IP address",
+            "--max-pods=-1 --port=0",
+            "error: invalid configuration: maxPods (--max-pods) -1 must not be a negative number\nhint: give a whole number, at least 0\nerror: invalid configuration: port (--port) 0 must be between 1 and 65535, inclusive\nhint: give a whole number from 1 to 65535",
         ),
         (
             "explain",
@@ -255,77 +310,154 @@ fn mistakes_on_the_command_line_are_named_with_a_hint() {
             "error: \"b/c\" cannot be the name of a pod or namespace\nhint: crablet explain [NAMESPACE/]POD [--root-dir DIR]; for example `crablet explain default/web-node1`",
         ),
         ("explain a --config x", "error: unknown flag: --config"),
+        ("check -o yaml", "error: unknown output \"yaml\"\nhint: give `text` or `json`"),
+        (
+            "config",
+            "error: config needs a command\nhint: crablet config view [-o origin|yaml|json] [the agent's flags], or crablet config check FILE...",
+        ),
     ] {
         assert_eq!(refused(args, ""), text, "{args}");
     }
 }
 
 #[test]
-fn mistakes_in_the_file_are_all_named() {
-    const IN: &str = "error: config file \"/etc/crablet/config.yaml\": ";
+fn mistakes_in_the_file_are_all_named_with_their_lines() {
     for (file, text) in [
+        ("logging: 4", "3: field \"logging\" must be an object, not a number"),
+        ("\nhealthzPort: '10248'", "4: field \"healthzPort\" must be a whole number, not a text"),
+        ("healthzPort: 1.5", "3: field \"healthzPort\" must be a whole number, not a number with a fraction"),
         (
-            "evictionHard: {memory.available: 1Mi}",
-            "field \"evictionHard\" is not supported by this version yet",
+            "syncFrequency: 60",
+            "3: field \"syncFrequency\" must be a duration such as \"1m30s\", not a number",
         ),
-        (
-            "authentication: {anonymous: {enabled: true}}",
-            "field \"authentication\" is not supported by this version yet",
-        ),
-        ("logging: {format: json}", "field \"logging.format\" is not supported by this version yet"),
-        ("foo: 1", "unknown field \"foo\""),
-        ("logging: {foo: 1}", "unknown field \"logging.foo\""),
-        ("staticPodpath: /x", "unknown field \"staticPodpath\"\nhint: did you mean `staticPodPath`?"),
-        ("logging: 4", "field \"logging\" must be an object, not a number"),
-        ("healthzPort: '10248'", "field \"healthzPort\" must be a whole number, not a text"),
-        ("healthzPort: 1.5", "field \"healthzPort\" must be a whole number, not a number with a fraction"),
-        ("healthzPort: -1", "field \"healthzPort\" is -1: expected a whole number from 0 to 65535"),
-        (
-            "maxParallelImagePulls: 0",
-            "field \"maxParallelImagePulls\" is 0: expected a whole number, at least 1",
-        ),
-        ("syncFrequency: 60", "field \"syncFrequency\" must be a duration such as \"1m30s\", not a number"),
         (
             "syncFrequency: 1d",
-            "field \"syncFrequency\": \"1d\" has the unknown unit \"d\"; use one of `ns`, `us`, `ms`, `s`, `m`, `h`",
+            "3: field \"syncFrequency\": \"1d\" has the unknown unit \"d\"; use one of `ns`, `us`, `ms`, `s`, `m`, `h`",
         ),
-        ("cpuCFSQuota: 'true'", "field \"cpuCFSQuota\" must be true or false, not a text"),
-        ("clusterDNS: 10.0.0.1", "field \"clusterDNS\" must be a list of texts, not a text"),
-        ("clusterDNS: [1]", "field \"clusterDNS[0]\" must be a text, not a number"),
-        ("staticPodURLHeader: {A: b}", "field \"staticPodURLHeader.A\" must be a list of texts, not a text"),
+        ("cpuCFSQuota: 'true'", "3: field \"cpuCFSQuota\" must be true or false, not a text"),
+        ("clusterDNS: 10.0.0.1", "3: field \"clusterDNS\" must be a list, not a text"),
+        (
+            "clusterDNS:\n- 1",
+            "4: field \"clusterDNS[0]\" must be a text, not a number\nhint: put it in quotes",
+        ),
+        ("staticPodURLHeader: {A: b}", "3: field \"staticPodURLHeader.A\" must be a list, not a text"),
+        (
+            "port: 70000",
+            "3: invalid configuration: port (--port) 70000 must be between 1 and 65535, inclusive\nhint: give a whole number from 1 to 65535",
+        ),
+        ("a: b: c", "3: "),
     ] {
-        assert_eq!(refused("", file), format!("{IN}{text}"), "{file}");
+        let found = refused("", file);
+        assert!(found.starts_with(&format!("error: {FILE}:{text}")), "{file}: {found}");
     }
-    let both = refused("", "foo: 1\nbar: 2");
-    assert!(both.contains("\"foo\"") && both.contains("\"bar\"") && both.lines().count() == 2, "{both}");
-    let twice = refused("", "healthzPort: 1\nhealthzPort: 2");
-    assert!(twice.starts_with(IN) && twice.contains("duplicate") && !twice.contains('\n'), "{twice}");
-    let both = refused("", "serializeImagePulls: true\nmaxParallelImagePulls: 2");
-    assert!(both.starts_with("error: field \"maxParallelImagePulls\" is 2 while"), "{both}");
-    let long = refused("", "crashLoopBackOff: {maxContainerRestartPeriod: 301s}");
-    assert!(
-        long.starts_with("error: field \"crashLoopBackOff.maxContainerRestartPeriod\" is 301s"),
-        "{long}"
+    let both = refused("", "logging: 1\nclusterDNS: 2");
+    assert!(both.contains(":3: ") && both.contains(":4: ") && both.lines().count() == 2, "{both}");
+}
+
+#[test]
+fn what_upstream_forgives_is_a_warning() {
+    let found = with_file("--max-pods=9", "foo: 1\nhealthzPort: 1\nhealthzPort: 2\nstaticPodpath: /x");
+    assert_eq!((found.healthz_port, found.static_pod_path), (Some(2), None));
+    assert_eq!(
+        found.warnings,
+        [
+            "Flag --max-pods has been deprecated, This parameter should be set via the config file specified by the Kubelet's --config flag. See https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/ for more information.".to_owned(),
+            format!("Using lenient decoding as strict decoding failed: {FILE}: strict decoding error: line 3: unknown field \"foo\", line 6: unknown field \"staticPodpath\", line 5: field \"healthzPort\" is already set in this object"),
+        ]
     );
+}
+
+#[test]
+fn what_is_accepted_but_not_acted_upon_is_named() {
+    let found = with_file(
+        "--max-pods=9 --kubeconfig=/k --containerd=/x --port=10250",
+        "evictionSoft: {}\nkubeReserved: {cpu: 1m}\nfailSwapOn: true\nsyncFrequency: 3s",
+    );
+    assert_eq!(found.not_yet, ["--max-pods", "--kubeconfig", "kubeReserved"]);
+}
+
+#[test]
+fn view_shows_who_said_what() {
+    let view = answer(&format!("config view --config={FILE} --max-pods=9"), "syncFrequency: 90s\nport: 0");
+    assert!(!view.failed, "{view:?}");
+    let line =
+        |start: &str| view.stdout.lines().find(|line| line.starts_with(start)).expect(start).to_owned();
+    assert_eq!(
+        line("maxPods: ").split_once(" # ").expect("an origin").1,
+        "flag --max-pods; accepted, not acted upon yet"
+    );
+    assert!(line("maxPods: 9 ").len() > 60);
+    assert_eq!(line("syncFrequency: 1m30s").split_once(" # ").expect("an origin").1, format!("{FILE}:3"));
+    assert_eq!(line("port: 10250").split_once(" # ").expect("an origin").1, "default");
+    assert!(view.stderr.starts_with("warning: Flag --max-pods has been deprecated"), "{}", view.stderr);
+
+    let json = answer(&format!("config view -o json --config={FILE}"), "maxPods: 9").stdout;
+    let yaml = answer(&format!("config view -o=yaml --config={FILE}"), "maxPods: 9").stdout;
+    let json: serde_json::Value = serde_json::from_str(&json).expect("json");
+    assert_eq!(json["maxPods"], 9);
+    assert_eq!(crablet_config::yaml::parse(&yaml).expect("yaml").to_json(), json);
+
+    let broken = answer("config view --max-pods=-1", "");
+    assert!(broken.failed && broken.stdout.contains("maxPods: -1"), "{broken:?}");
+    assert!(refused("config view -o xml", "").contains("unknown output \"xml\""));
+}
+
+#[test]
+fn check_says_whether_a_file_is_valid() {
+    let fine = answer(&format!("config check {FILE}"), "syncFrequency: 1m");
+    assert_eq!((fine.stdout.as_str(), fine.failed), (format!("{FILE} is valid\n").as_str(), false));
+    let later = answer(&format!("config check {FILE}"), "maxPods: 1");
+    assert_eq!(later.stdout, format!("{FILE} is valid; accepted, not acted upon yet: maxPods\n"));
+    let inside =
+        answer(&format!("config check {FILE}"), "registerWithTaints:\n- {key: a, efect: NoSchedule}");
+    assert_eq!(
+        inside.stderr,
+        format!(
+            "error: {FILE}:4: unknown field \"registerWithTaints[0].efect\"\nhint: did you mean `effect`?\n"
+        )
+    );
+    let wrong = answer(&format!("config check {FILE} /missing"), "maxPod: 1\nport: 1\nport: 2");
+    assert!(wrong.failed && wrong.stdout.is_empty());
+    assert_eq!(
+        wrong.stderr,
+        format!(
+            "error: {FILE}:3: unknown field \"maxPod\"\nhint: did you mean `maxPods`?\n\
+             error: {FILE}:5: field \"port\" is already set in this object\nhint: keep one of them\n\
+             error: failed to read kubelet config file \"/missing\": entity not found\n"
+        )
+    );
+}
+
+#[test]
+fn the_machine_is_checked_with_the_agents_own_flags() {
+    match command("check --root-dir=/x -o json", "") {
+        Ok(Command::Check(options)) => {
+            assert_eq!((options.settings.root_dir.to_str(), options.output), (Some("/x"), CheckOutput::Json));
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
 fn a_file_that_is_no_kubelet_configuration_is_refused() {
     for (file, text) in [
-        ("", " is empty"),
-        (" \n", " is empty"),
-        ("[]", " holds a list, not a KubeletConfiguration"),
-        ("{}", ": apiVersion or kind is missing"),
-        ("apiVersion: v1\nkind: Pod", ": it is a \"Pod\" of \"v1\""),
-        ("{", ": "),
+        ("", "kubelet config file \"/etc/crablet/config.yaml\" was empty"),
+        (" \n", "/etc/crablet/config.yaml: Object 'Kind' is missing"),
+        ("[]", "/etc/crablet/config.yaml: it holds a list, not a KubeletConfiguration"),
+        ("{}", "/etc/crablet/config.yaml: Object 'Kind' is missing"),
+        ("kind: KubeletConfiguration", "/etc/crablet/config.yaml: Object 'apiVersion' is missing"),
+        (
+            "apiVersion: v1\nkind: Pod",
+            "/etc/crablet/config.yaml: no kind \"Pod\" is registered for version \"v1\"",
+        ),
+        ("{", "/etc/crablet/config.yaml:"),
     ] {
-        let found = command("--config=/etc/crablet/config.yaml", file).expect_err(file);
-        let start = format!("error: config file \"/etc/crablet/config.yaml\"{text}");
-        assert!(found.starts_with(&start), "{file}: {found}");
+        let found = command(&format!("--config={FILE}"), file).expect_err(file);
+        assert!(found.starts_with(&format!("error: {text}")), "{file}: {found}");
     }
     let json =
         r#"{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","healthzPort":7}"#;
-    match command("--config=/etc/crablet/config.yaml", json) {
+    match command(&format!("--config={FILE}"), json) {
         Ok(Command::Run(settings)) => assert_eq!(settings.healthz_port, Some(7)),
         other => panic!("{other:?}"),
     }
@@ -336,20 +468,30 @@ fn help_names_every_setting_and_version_is_what_kubeadm_expects() {
     for args in ["--help", "-h", "--v=4 --help"] {
         match command(args, "") {
             Ok(Command::Help(text)) => {
-                for setting in crablet_config::table::SETTINGS {
-                    let name = setting
-                        .flag
-                        .map_or(setting.field.unwrap_or_default().to_owned(), |flag| format!("--{flag}"));
+                for setting in crablet_config::schema::settings() {
+                    let name = setting.flag.map_or(setting.key(), |flag| format!("--{flag}"));
                     assert!(text.contains(&name), "{name}");
                 }
-                assert!(text.lines().all(|line| line.len() <= 100), "{text}");
+                let long = text.lines().find(|line| line.len() > 100 && line.split_whitespace().count() > 1);
+                assert_eq!(long, None);
             }
             other => panic!("{args}: {other:?}"),
         }
     }
+    for args in ["config --help", "config view -h", "config check --help", "check --help", "explain --help"] {
+        assert!(matches!(command(args, ""), Ok(Command::Help(_))), "{args}");
+    }
     let version = format!("Kubernetes v1.36.4+crablet-{}\n", env!("CARGO_PKG_VERSION"));
     assert_eq!(command("--version", ""), Ok(Command::Version(version)));
+    assert!(
+        matches!(command("--version=raw", ""), Ok(Command::Version(text)) if text.starts_with("version.Info{Major:\"1\""))
+    );
     assert!(matches!(command("--version=false", ""), Ok(Command::Run(_))));
+    assert_eq!(&*settings("--version=v1.36.4-mine").reported_version, "v1.36.4-mine");
+    assert_eq!(
+        refused("--version=v1.35.0", ""),
+        "error: invalid argument \"v1.35.0\" for \"--version\" flag: version \"v1.35.0\" must match major/minor/patch of default version \"v1.36.4\""
+    );
 }
 
 #[test]
@@ -360,37 +502,14 @@ fn explain_takes_a_pod_and_a_root_directory() {
     };
     assert_eq!(command("explain web", ""), explain("default", "web", "/var/lib/kubelet"));
     assert_eq!(command("explain kube-system/web --root-dir /x", ""), explain("kube-system", "web", "/x"));
-    assert!(matches!(command("explain --help", ""), Ok(Command::Help(_))));
 }
 
 #[test]
-fn names_leave_the_unsupported_lists_when_they_enter_the_table() {
-    use crablet_config::{table::SETTINGS, upstream};
-    for setting in SETTINGS {
-        assert!(setting.flag.is_none_or(|flag| !upstream::FLAGS.contains(&flag)), "{}", setting.name());
-        assert!(setting.field.is_none_or(|field| !upstream::FIELDS.contains(&field)), "{}", setting.name());
-    }
-}
-
-proptest! {
-    #[test]
-    fn no_arguments_panic(args in proptest::collection::vec("(--?)?[a-z_=-]{0,12}(=\\PC{0,12})?|--v=\\PC{0,8}", 0..6)) {
-        let env = Environment { hostname: "node".to_owned() };
-        let _ = parse(args.into_iter().map(OsString::from), &env, |_| Err(io::Error::other("no")));
-    }
-
-    #[test]
-    fn no_file_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in "[a-zA-Z0-9:{}\\[\\], \n&*!|>'\"#-]{0,200}") {
-        let env = Environment { hostname: "node".to_owned() };
-        for file in [bytes, config(&text).into_bytes(), text.into_bytes()] {
-            let _ = parse([OsString::from("--config=/x")].into_iter(), &env, |_| Ok(file.clone()));
-        }
-    }
-
-    #[test]
-    fn no_value_of_a_field_panics(field in 0..crablet_config::table::SETTINGS.len(), value in "\\PC{0,20}") {
-        if let Some(field) = crablet_config::table::SETTINGS[field].field {
-            let _ = command("--config=/etc/crablet/config.yaml", &config(&format!("{field}: {value}")));
-        }
-    }
+fn a_reload_knows_what_needs_a_restart() {
+    let old = with_file("", "maxPods: 5\nlogging: {verbosity: 1}\nclusterDNS: [10.0.0.1]");
+    assert!(reload_diff(&old, &old.clone()).is_empty());
+    let new = with_file("", "maxPods: 6\nlogging: {verbosity: 2}\ncontainerRuntimeEndpoint: /x");
+    let found = reload_diff(&old, &new);
+    assert_eq!(found.now, ["logging.verbosity", "clusterDNS"]);
+    assert_eq!(found.needs_restart, ["containerRuntimeEndpoint", "maxPods"]);
 }

@@ -3,4 +3,5 @@
 pub mod cli;
 pub mod logging;
 pub mod machine;
+pub mod process;
 pub mod wiring;

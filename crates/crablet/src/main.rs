@@ -1,16 +1,20 @@
 //! The story: read what was asked for, and either answer it or run the agent until it is told to stop.
 
-use std::os::unix::fs::MetadataExt;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
+use crablet::process::command_line::CommandLine;
+use crablet::process::reload::Reloader;
+use crablet::process::signals::Signals;
+use crablet::process::watchdog::Watchdog;
+use crablet::process::{run_once, start};
 use crablet::wiring::{Agent, Listeners, Ports};
 use crablet::{cli, logging};
-use crablet_config::{Command, Environment, KUBERNETES_VERSION, Settings};
-use crablet_host::{keeper, memory};
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing::{error, info, warn};
+use crablet_config::{Command, Settings};
+use crablet_host::lock::Contention;
+use crablet_host::{keeper, memory, process};
+use tracing::{error, info};
 
 /// How long what is under way may take to end. Containers keep running either way.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -21,8 +25,8 @@ fn main() -> ExitCode {
     }
     // Before the first thread: the allocator's arenas cannot be taken back.
     memory::limit_arenas();
-    let env = Environment { hostname: cli::hostname() };
-    let command = match crablet_config::parse(std::env::args_os().skip(1), &env, cli::read_config) {
+    let line = CommandLine::of_this_process();
+    let command = match line.read() {
         Ok(command) => command,
         Err(error) => {
             eprintln!("{error}");
@@ -34,7 +38,9 @@ fn main() -> ExitCode {
         Command::Explain { namespace, pod, root_dir } => {
             cli::explain::run(&namespace, &pod, &root_dir).and_then(|text| cli::print(&text))
         }
-        Command::Run(settings) => return run(&settings),
+        Command::Config(answer) => return cli::config::run(&answer),
+        Command::Check(options) => return cli::check::run(&options),
+        Command::Run(settings) => return run(&settings, line),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -46,22 +52,23 @@ fn main() -> ExitCode {
 }
 
 /// From here on, everything is said in the log.
-fn run(settings: &Settings) -> ExitCode {
-    logging::init(settings.verbosity);
-    info!(version = KUBERNETES_VERSION, node = settings.node_name, "Starting Crablet");
-    if !std::fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0) {
-        warn!("Crablet is not running as root; much will be refused to it");
-    }
-    match with_runtime(settings) {
+fn run(settings: &Settings, line: CommandLine) -> ExitCode {
+    let log = logging::init(&settings.logging);
+    start::introduce(settings);
+    let code = match with_runtime(settings, line, &log) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             error!(error = format!("{error:#}"), "Crablet cannot go on");
             ExitCode::FAILURE
         }
-    }
+    };
+    log.flush();
+    code
 }
 
-fn with_runtime(settings: &Settings) -> anyhow::Result<()> {
+fn with_runtime(settings: &Settings, line: CommandLine, log: &logging::Control) -> anyhow::Result<()> {
+    let watchdog = Watchdog::from_environment()?;
+    let _prepared = start::prepare(settings)?;
     // A node agent waits most of the time: two threads with small stacks are enough, and cost little.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -70,58 +77,108 @@ fn with_runtime(settings: &Settings) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("cannot start the async runtime")?;
-    let result = runtime.block_on(agent(settings));
+    let result = match settings.run_once {
+        true => runtime.block_on(run_once(settings)),
+        false => runtime.block_on(agent(settings, line, log, &watchdog)),
+    };
     // A blocked disk must not keep the process: what must survive is on disk before it is acted on.
     runtime.shutdown_timeout(DRAIN);
     result
 }
 
-async fn agent(settings: &Settings) -> anyhow::Result<()> {
+async fn agent(
+    settings: &Settings,
+    line: CommandLine,
+    log: &logging::Control,
+    watchdog: &Watchdog,
+) -> anyhow::Result<()> {
     // First of all, so that no signal finds its default action in place.
-    let mut stop = Stop::new().context("cannot listen to signals")?;
+    let mut signals = Signals::listen().context("cannot listen to signals")?;
+    let mut contention = watch_lock(settings)?;
+    let mut reloader = Reloader::new(line, settings);
     let listeners = Listeners::open(settings).await?;
     announce(settings, &listeners);
-    let mut agent = Agent::start(settings, Ports::real(settings)?);
+    let (ports, farewell) = Ports::real(settings)?;
+    let mut agent = Agent::start(settings, ports);
     agent.serve(listeners);
+    watchdog.ready();
 
-    // Every arm is cancel-safe, and none is polled again after another has won.
-    tokio::select! {
-        signal = stop.wanted() => info!(signal, "Stopping; containers keep running"),
-        error = agent.ended() => return Err(error),
-        () = keep_memory_small() => (),
+    let health = agent.health();
+    let flush = log.keep_flushed(settings.logging.flush_frequency);
+    let chores = async { tokio::join!(keep_memory_small(), flush, watchdog.run(health)) };
+    tokio::pin!(chores);
+    let result = loop {
+        // Every arm is cancel-safe. Only a reload comes back here: it is over before the others are polled again.
+        tokio::select! {
+            signal = signals.stop.wanted() => {
+                info!(signal, "Stopping; containers keep running");
+                break Ok(());
+            }
+            result = noticed(&mut contention) => {
+                info!("Somebody else wants the lock file: stopping; containers keep running");
+                break result.context("cannot watch the lock file");
+            }
+            error = agent.ended() => break Err(error),
+            reason = reloader.wanted(&mut signals.hangup) => {
+                if let Some(settings) = reloader.look(reason).await {
+                    log.set_levels(&settings.logging);
+                    agent.apply(settings);
+                }
+            }
+            _ = &mut chores => {} // they never end
+        }
+    };
+    // Who asks a second time does not want to wait.
+    process::leave_at_next_signal();
+    watchdog.stopping();
+    // Ends all its tasks, but not what they asked of the runtime.
+    drop(agent);
+    farewell.say(DRAIN).await;
+    result
+}
+
+/// `--runonce`. What it starts stays.
+async fn run_once(settings: &Settings) -> anyhow::Result<()> {
+    let mut signals = Signals::listen().context("cannot listen to signals")?;
+    let listeners = Listeners::local_only(settings).await?;
+    let (ports, farewell) = Ports::real(settings)?;
+    let mut agent = Agent::start(settings, ports);
+    agent.serve(listeners);
+    // Cancel-safe: none is polled again after another has won.
+    let result = tokio::select! {
+        signal = signals.stop.wanted() => Err(anyhow!("runonce failed: {signal} came before every pod ran")),
+        result = run_once::run(&agent, settings) => result,
+    };
+    drop(agent);
+    farewell.say(DRAIN).await;
+    result
+}
+
+fn watch_lock(settings: &Settings) -> anyhow::Result<Option<Contention>> {
+    match &settings.lock_file {
+        Some(path) if settings.exit_on_lock_contention => {
+            info!(path = %path.display(), "Watching for inotify events");
+            Contention::watch(path).map(Some).context("cannot watch the lock file")
+        }
+        _ => Ok(None),
     }
-    // Dropping the agent ends all its tasks.
-    Ok(())
+}
+
+async fn noticed(contention: &mut Option<Contention>) -> std::io::Result<()> {
+    match contention {
+        Some(contention) => contention.noticed().await,
+        None => std::future::pending().await,
+    }
 }
 
 fn announce(settings: &Settings, listeners: &Listeners) {
-    for (listener, what) in
-        [(&listeners.healthz, "/healthz"), (&listeners.read_only, "pods to anyone who asks")]
-    {
-        if let Some(address) = listener.as_ref().and_then(|l| l.local_addr().ok()) {
-            info!(%address, "Serving {what}");
-        }
+    if let Some(healthz) = &listeners.healthz {
+        info!(address = %healthz.address, "Serving /healthz");
+    }
+    if let Some(address) = listeners.read_only.as_ref().and_then(|l| l.local_addr().ok()) {
+        info!(%address, "Serving pods to anyone who asks");
     }
     info!(path = %settings.local_socket().display(), "Listening on the local socket");
-}
-
-/// SIGTERM and SIGINT ask for an orderly end.
-struct Stop {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Stop {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
-    }
-
-    async fn wanted(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
-        }
-    }
 }
 
 /// Gives memory back soon after the start, which is the largest burst, and then when a burst has left much behind.

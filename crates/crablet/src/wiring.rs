@@ -1,6 +1,8 @@
 //! Joins the parts. The only place that starts long-lived tasks: they all live in [`Agent`] and end with it.
 
-use std::net::IpAddr;
+mod farewell;
+mod listeners;
+
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -8,8 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use crablet_config::Settings;
 use crablet_cri::Runtime;
-use crablet_cri::client::{CriClient, KeepOpen, Timeouts};
-use crablet_host::keeper::Keeper;
+use crablet_cri::client::{CriClient, Timeouts};
 use crablet_host::{Clock, Files, LinuxFiles, SystemClock};
 use crablet_planner::pod::NodeFacts;
 use crablet_planner::pod::config::parse_resolv_conf;
@@ -24,14 +25,15 @@ use crablet_pods::sources::{self, Fetch, HyperFetch, Refusal, SourceSettings, Su
 use crablet_pods::view::View;
 use crablet_pods::worker::Shared;
 use crablet_server::{
-    LocalSocket, ManifestRefusal, Manifests, PodView, Stored, healthz_router, local_router, read_only_router,
-    serve_tcp,
+    ManifestRefusal, Manifests, PodView, Stored, local_router, read_only_router, serve_tcp,
 };
-use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::machine::Machine;
+pub use farewell::Farewell;
+use farewell::keep_open;
+pub use listeners::{Healthz, Listeners};
 
 /// Hints that wait for the registry, which takes them in microseconds.
 const HINTS: usize = 256;
@@ -49,12 +51,13 @@ pub struct Ports {
 }
 
 impl Ports {
-    pub fn real(settings: &Settings) -> anyhow::Result<Self> {
+    pub fn real(settings: &Settings) -> anyhow::Result<(Self, Farewell)> {
         let endpoint = &settings.container_runtime_endpoint;
         let timeouts = Timeouts { request: settings.runtime_request_timeout };
-        let runtime = CriClient::new(endpoint, timeouts, keep_open())
+        let (keep_open, farewell) = keep_open();
+        let runtime = CriClient::new(endpoint, timeouts, keep_open)
             .with_context(|| format!("container runtime {endpoint}"))?;
-        Ok(Self {
+        let ports = Self {
             runtime: Arc::new(runtime),
             files: Arc::new(LinuxFiles),
             fetch: Arc::new(HyperFetch::default()),
@@ -63,20 +66,9 @@ impl Ports {
             machine: Machine::read(settings.resolv_conf.as_deref()),
             seed: fastrand::u64(..),
             plan: crablet_planner::pod::plan,
-        })
+        };
+        Ok((ports, farewell))
     }
-}
-
-/// Calls to the runtime run to their end even if the agent is killed. Without a keeper all else works as well.
-fn keep_open() -> Option<KeepOpen> {
-    let keeper = Keeper::spawn()
-        .inspect_err(|error| tracing::warn!(%error, "no keeper: a kill of the agent may cut off a call to the runtime"))
-        .ok()?;
-    Some(Arc::new(move |connection| {
-        if let Err(error) = keeper.keep(connection) {
-            tracing::warn!(%error, "the keeper did not take a connection to the runtime");
-        }
-    }))
 }
 
 /// The running agent. Dropping it ends all its tasks; containers are not touched.
@@ -85,39 +77,16 @@ pub struct Agent {
     view: Arc<View>,
     submitted: Submitted,
     hints: mpsc::WeakSender<Hint>,
-}
-
-/// What the agent listens on. Opened before anything else is done: the local socket is also the lock that keeps a second
-/// agent away from the same root folder.
-pub struct Listeners {
-    pub healthz: Option<TcpListener>,
-    pub read_only: Option<TcpListener>,
-    local: LocalSocket,
-}
-
-impl Listeners {
-    pub async fn open(settings: &Settings) -> anyhow::Result<Self> {
-        Ok(Self {
-            local: LocalSocket::bind(&settings.local_socket()).await?,
-            healthz: listen(settings.healthz_bind_address, settings.healthz_port).await?,
-            read_only: listen(settings.address, settings.read_only_port).await?,
-        })
-    }
-}
-
-async fn listen(address: IpAddr, port: Option<u16>) -> anyhow::Result<Option<TcpListener>> {
-    let Some(port) = port else {
-        return Ok(None);
-    };
-    let listener = TcpListener::bind((address, port)).await;
-    Ok(Some(listener.with_context(|| format!("cannot listen on {address}:{port}"))?))
+    sources: sources::Control,
+    images: Arc<Images>,
+    node: watch::Sender<Arc<NodeFacts>>,
 }
 
 impl Agent {
     pub fn start(settings: &Settings, ports: Ports) -> Self {
         let mut tasks = JoinSet::new();
         let view = Arc::new(View::default());
-        let (updates, submitted, configured) = sources::start(
+        let started = sources::start(
             source_settings(settings),
             ports.files.clone(),
             ports.clock.clone(),
@@ -128,13 +97,11 @@ impl Agent {
         let (node, node_facts) = watch::channel(Arc::new(node_facts(settings, &ports.machine)));
         let (hint, hints) = mpsc::channel(HINTS);
         let relist_now = Arc::new(Notify::new());
+        let images = Images::new(ports.runtime.clone(), ports.events.clone(), &image_pulls(settings));
+        let images = Arc::new(images);
         let shared = Arc::new(Shared {
             hands: Hands {
-                images: Arc::new(Images::new(
-                    ports.runtime.clone(),
-                    ports.events.clone(),
-                    &image_pulls(settings),
-                )),
+                images: images.clone(),
                 runtime: ports.runtime.clone(),
                 files: ports.files,
                 events: ports.events,
@@ -146,24 +113,64 @@ impl Agent {
             plan: ports.plan,
         });
         let told = (hint.clone(), hints);
+        let (updates, configured) = (started.updates, started.configured);
         let registry = Registry::new(shared, updates, told, relist_now.clone(), configured, ports.seed);
+        let registry = if settings.run_once { registry.leaving_strangers() } else { registry };
         let weak = hint.downgrade();
         let pleg = Pleg {
             runtime: ports.runtime,
             endpoint: settings.container_runtime_endpoint.clone(),
             hints: hint,
             relist_now,
-            node,
+            node: node.clone(),
             view: view.clone(),
         };
         tasks.spawn(registry.run());
         tasks.spawn(pleg.run());
-        Self { tasks, view, submitted, hints: weak }
+        Self {
+            tasks,
+            view,
+            submitted: started.submitted,
+            hints: weak,
+            sources: started.control,
+            images,
+            node,
+        }
     }
 
     /// What the outside may see.
     pub fn view(&self) -> &Arc<View> {
         &self.view
+    }
+
+    /// Manifests that are not used, one line each.
+    pub fn manifest_problems(&self) -> Vec<String> {
+        self.sources.problems()
+    }
+
+    /// Asked again and again, tells whether the agent is well.
+    pub fn health(&self) -> impl Fn() -> Result<(), String> + use<> {
+        let view = self.served_view();
+        move || view.health()
+    }
+
+    fn served_view(&self) -> ServedView {
+        ServedView { view: self.view.clone(), hints: self.hints.clone() }
+    }
+
+    /// What can change without a restart does. Nothing that runs is touched: new containers and pulls get the new values.
+    pub fn apply(&self, settings: &Settings) {
+        self.sources.set_checks(settings.file_check_frequency, settings.http_check_frequency);
+        self.images.set_limits(&image_pulls(settings));
+        self.node.send_if_modified(|known| {
+            let mut node = (**known).clone();
+            set_changeable(&mut node, settings);
+            let is_new = node != **known;
+            if is_new {
+                *known = Arc::new(node);
+            }
+            is_new
+        });
     }
 
     /// Manifests handed in by a program on this node.
@@ -173,10 +180,9 @@ impl Agent {
 
     /// Answers on what was opened.
     pub fn serve(&mut self, listeners: Listeners) {
-        let view: Arc<dyn PodView> =
-            Arc::new(ServedView { view: self.view.clone(), hints: self.hints.clone() });
-        if let Some(listener) = listeners.healthz {
-            self.tasks.spawn(serve_tcp(listener, healthz_router(view.clone()), std::future::pending()));
+        let view: Arc<dyn PodView> = Arc::new(self.served_view());
+        if let Some(healthz) = listeners.healthz {
+            self.tasks.spawn(healthz.serve(view.clone()));
         }
         if let Some(listener) = listeners.read_only {
             self.tasks.spawn(serve_tcp(listener, read_only_router(view.clone()), std::future::pending()));
@@ -221,8 +227,7 @@ fn source_settings(settings: &Settings) -> SourceSettings {
 }
 
 fn node_facts(settings: &Settings, machine: &Machine) -> NodeFacts {
-    let seconds = settings.max_container_restart_period.as_secs();
-    NodeFacts {
+    let mut node = NodeFacts {
         name: settings.node_name.clone(),
         host_ips: Vec::new(),
         memory_capacity: machine.memory_bytes,
@@ -232,14 +237,26 @@ fn node_facts(settings: &Settings, machine: &Machine) -> NodeFacts {
         network_message: "container runtime status check may not have completed yet".to_owned(),
         root_dir: settings.root_dir.to_string_lossy().into_owned(),
         pod_logs_dir: settings.pod_logs_dir.to_string_lossy().into_owned(),
-        cluster_dns: settings.cluster_dns.iter().map(ToString::to_string).collect(),
-        cluster_domain: settings.cluster_domain.clone(),
+        cluster_dns: Vec::new(),
+        cluster_domain: String::new(),
         resolv_conf: parse_resolv_conf(&machine.resolv_conf),
-        cpu_cfs_quota: settings.cpu_cfs_quota,
-        seccomp_default: settings.seccomp_default,
+        cpu_cfs_quota: false,
+        seccomp_default: false,
         extra_masked_paths: machine.masked_paths.clone(),
-        max_crash_loop_seconds: i64::try_from(seconds).unwrap_or(i64::MAX),
-    }
+        max_crash_loop_seconds: 0,
+    };
+    set_changeable(&mut node, settings);
+    node
+}
+
+/// Facts that a reload of the configuration may change.
+fn set_changeable(node: &mut NodeFacts, settings: &Settings) {
+    let seconds = settings.max_container_restart_period.as_secs();
+    node.cluster_dns = settings.cluster_dns.iter().map(ToString::to_string).collect();
+    node.cluster_domain.clone_from(&settings.cluster_domain);
+    node.cpu_cfs_quota = settings.cpu_cfs_quota;
+    node.seccomp_default = settings.seccomp_default;
+    node.max_crash_loop_seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
 }
 
 struct ServedView {

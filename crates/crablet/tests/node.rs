@@ -4,9 +4,12 @@
 
 mod node {
     pub mod bad_input;
+    pub mod check;
     pub mod crowd;
     pub mod life;
+    pub mod reload;
     pub mod restarts;
+    pub mod run_once;
     pub mod support;
     pub mod surface;
 }
@@ -41,8 +44,11 @@ scenarios! {
     restarts::a_runtime_that_comes_back_is_found_again,
     restarts::the_agent_waits_for_a_runtime_that_is_not_there_yet,
     restarts::what_was_removed_while_the_agent_was_down_ends,
+    reload::a_changed_configuration_touches_no_pod,
+    run_once::run_once_starts_the_pods_reports_and_leaves,
     bad_input::bad_manifests_are_named_and_harm_nobody,
     bad_input::an_image_that_cannot_be_had_is_reported_and_tried_again,
+    check::a_fit_machine_is_found_fit,
     surface::submitted_manifests_survive_the_agent,
     surface::pods_logs_and_health_look_as_upstreams,
     surface::decisions_can_be_asked_for,

@@ -6,6 +6,7 @@
 //! | `requests` | from `crablet_model::runtime` to the wire |
 //! | `replies` | from the wire to `crablet_model::runtime`; whatever a runtime sends, nothing panics |
 //! | `events` | the event stream |
+//! | [`preflight`] | how the runtime is set up, which only `crablet check` asks |
 //! | `homes` | which sandbox a container lives in, which CRI tells only in listings |
 //!
 //! The connection is made by the first call and made again by the call after it broke. Between calls there is no
@@ -14,6 +15,7 @@
 mod connection;
 mod events;
 mod homes;
+pub mod preflight;
 mod replies;
 mod requests;
 

@@ -10,6 +10,9 @@
 //!  agent ── connection ──> runtime
 //!    └─ duplicate of its descriptor ──> keeper: waits for the agent's death, then LINGER, then closes
 //! ```
+//!
+//! An agent that leaves in good order, with no call under way, says so, and the keeper leaves at once: a service manager
+//! that stops the unit waits for both.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -30,6 +33,9 @@ pub const KEEPER_ARGUMENT: &str = "keep-connections";
 const LINGER: Duration = Duration::from_secs(30);
 /// When the service manager wants everything gone, it gets that soon.
 const LINGER_WHEN_TOLD_TO_GO: Duration = Duration::from_secs(2);
+/// What the agent says: here is a connection, or: nothing is under way any more.
+const KEEP: u8 = b'k';
+const LET_GO: u8 = b'g';
 /// Far more than one agent has.
 const MAX_CONNECTIONS: usize = 64;
 
@@ -61,12 +67,17 @@ impl Keeper {
         if !ancillary.push(SendAncillaryMessage::ScmRights(&fds)) {
             return Err(io::Error::other("no room for a descriptor"));
         }
-        sendmsg(
-            &self.control,
-            &[IoSlice::new(b"k")],
-            &mut ancillary,
-            SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
-        )?;
+        self.send(KEEP, &mut ancillary)
+    }
+
+    /// Nothing is under way any more: there is nothing left to keep.
+    pub fn let_go(&self) -> io::Result<()> {
+        self.send(LET_GO, &mut SendAncillaryBuffer::default())
+    }
+
+    fn send(&self, word: u8, ancillary: &mut SendAncillaryBuffer<'_, '_, '_>) -> io::Result<()> {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        sendmsg(&self.control, &[IoSlice::new(&[word])], ancillary, flags)?;
         Ok(())
     }
 }
@@ -112,6 +123,10 @@ fn wait_for_agent(control: BorrowedFd<'_>, held: &mut Vec<OwnedFd>) -> io::Resul
     }
     if held.len() > MAX_CONNECTIONS {
         held.remove(0); // the oldest has been closed by the agent long ago
+    }
+    if got.bytes > 0 && byte[0] == LET_GO {
+        held.clear();
+        return Ok(false);
     }
     Ok(got.bytes > 0)
 }

@@ -61,6 +61,11 @@ impl PodRef {
         format!("{}_{}", self.name, self.namespace)
     }
 
+    /// `namespace/name`, as log lines name a pod.
+    pub fn object_ref(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
     /// The folder of the pod's logs below the pod log root.
     pub fn log_dir_name(&self) -> String {
         format!("{}_{}_{}", self.namespace, self.name, self.uid)

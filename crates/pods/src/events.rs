@@ -14,28 +14,26 @@ impl EventSink for LogEvents {
     fn emit(&self, event: Event) {
         let object = format!("{}/{}", event.pod.namespace, event.pod.name);
         let field = event.field_path().unwrap_or_default();
+        let kind = event.kind.to_string();
         // Upstream's line, field for field. `event.` keeps the names apart from tracing's own.
+        macro_rules! say {
+            ($level:ident) => {
+                tracing::$level!(
+                    object,
+                    fieldPath = field,
+                    event.kind = "Pod",
+                    apiVersion = "v1",
+                    r#type = kind,
+                    reason = event.reason,
+                    event.message = event.message,
+                    "Event occurred"
+                )
+            };
+        }
+        // A level is part of a call's place in the code, so there have to be two of them.
         match event.kind {
-            EventKind::Normal => tracing::info!(
-                object,
-                fieldPath = field,
-                event.kind = "Pod",
-                apiVersion = "v1",
-                r#type = "Normal",
-                reason = event.reason,
-                event.message = event.message,
-                "Event occurred"
-            ),
-            EventKind::Warning => tracing::warn!(
-                object,
-                fieldPath = field,
-                event.kind = "Pod",
-                apiVersion = "v1",
-                r#type = "Warning",
-                reason = event.reason,
-                event.message = event.message,
-                "Event occurred"
-            ),
+            EventKind::Normal => say!(info),
+            EventKind::Warning => say!(warn),
         }
     }
 }

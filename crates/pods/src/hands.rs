@@ -22,6 +22,7 @@ const POD_FOLDER_MODE: u32 = 0o750;
 const HOSTS_MODE: u32 = 0o644;
 /// Containers of any user write their last words here.
 const TERMINATION_FILE_MODE: u32 = 0o666;
+const NODE_HOSTS: &str = "/etc/hosts";
 const MAX_HOSTS_BYTES: usize = 1 << 20;
 
 /// What operations work with. Shared by all workers.
@@ -74,8 +75,6 @@ impl Hands {
                 Ok(()) => Outcome::Cleaned,
                 Err(error) => Outcome::CleanupFailed { message: error.to_string() },
             },
-            // The worker itself gives operations up.
-            Action::Cancel(_) => Outcome::SandboxRemoved,
         }
     }
 
@@ -188,7 +187,10 @@ impl Hands {
             Err(error) => Err(error),
         };
         if let Err(error) = made {
-            tracing::warn!(link = %link.display(), %error, pod = %pod, "could not link a container's log");
+            tracing::warn!(
+                link = %link.display(), %error, pod = pod.object_ref(), podUID = %pod.uid, containerName = name,
+                "could not link a container's log"
+            );
         }
     }
 
@@ -203,15 +205,21 @@ impl Hands {
             return Ok(None);
         }
         let node_hosts = match host_network {
-            true => self.files.read(Path::new("/etc/hosts"), MAX_HOSTS_BYTES).await.ok(),
+            true => Some(self.node_hosts().await?),
             false => None,
         };
-        let node_hosts = node_hosts.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let text = config::hosts_file(pod, pod_ips, &op.node, node_hosts.as_deref())
             .map_err(|e| config_error(&e.to_string()))?;
         let path = self.folders.pod(&op.id).join("etc-hosts");
         self.write(&path, text.as_bytes(), HOSTS_MODE).await?;
         Ok(Some(path.to_string_lossy().into_owned()))
+    }
+
+    /// A pod in the host's network sees the host's names. Without them it does not start: it would not find its peers.
+    async fn node_hosts(&self) -> Result<String, StartRefusal> {
+        let bytes = self.files.read(Path::new(NODE_HOSTS), MAX_HOSTS_BYTES).await;
+        let bytes = bytes.map_err(|e| config_error(&format!("cannot read {NODE_HOSTS}: {e}")))?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     async fn make_termination_file(
@@ -278,7 +286,16 @@ impl Hands {
     async fn remove_logs(&self, pod: &PodRef, container: &str, attempt: u32) {
         let folder = self.folders.container_log(pod, container);
         let log = format!("{attempt}.log");
-        for entry in self.files.list(&folder).await.unwrap_or_default() {
+        let entries = match self.files.list(&folder).await {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+            Err(error) => {
+                let folder = folder.display();
+                tracing::warn!(%folder, %error, "could not look for the logs of a removed container; they stay until the pod goes");
+                return;
+            }
+        };
+        for entry in entries {
             let rotated =
                 entry.name.strip_prefix(&log).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
             if rotated {

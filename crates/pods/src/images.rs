@@ -1,6 +1,6 @@
 //! Images made ready for containers: looked up, or pulled, a bounded number at a time.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crablet_cri::Runtime;
@@ -19,8 +19,21 @@ use crate::settings::ImagePulls;
 pub struct Images {
     runtime: Arc<dyn Runtime>,
     events: Arc<dyn EventSink>,
+    limits: std::sync::Mutex<Arc<Limits>>,
+}
+
+/// How many pulls may run and begin. Replaced as a whole: a pull keeps to the limits that held when it was asked for.
+struct Limits {
+    of: ImagePulls,
     slots: Semaphore,
     bucket: Option<Mutex<Bucket>>,
+}
+
+impl Limits {
+    fn new(settings: &ImagePulls) -> Arc<Self> {
+        let bucket = (settings.qps > 0.0).then(|| Mutex::new(Bucket::new(settings.qps, settings.burst)));
+        Arc::new(Self { of: *settings, slots: Semaphore::new(settings.parallel.max(1)), bucket })
+    }
 }
 
 /// A pull that takes longer goes on, but no longer keeps others waiting: a stuck registry must not hold up the rest.
@@ -44,8 +57,19 @@ struct Refusal {
 
 impl Images {
     pub fn new(runtime: Arc<dyn Runtime>, events: Arc<dyn EventSink>, settings: &ImagePulls) -> Self {
-        let bucket = (settings.qps > 0.0).then(|| Mutex::new(Bucket::new(settings.qps, settings.burst)));
-        Self { runtime, events, slots: Semaphore::new(settings.parallel.max(1)), bucket }
+        Self { runtime, events, limits: std::sync::Mutex::new(Limits::new(settings)) }
+    }
+
+    /// For pulls that are asked for from now on.
+    pub fn set_limits(&self, settings: &ImagePulls) {
+        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        if limits.of != *settings {
+            *limits = Limits::new(settings);
+        }
+    }
+
+    fn limits(&self) -> Arc<Limits> {
+        self.limits.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub async fn ensure(&self, wanted: Wanted<'_>) -> Outcome {
@@ -108,14 +132,15 @@ impl Images {
             wanted,
         );
         // The semaphore is never closed, so a permit always comes.
-        let slot = self.slots.acquire().await.ok();
+        let limits = self.limits();
+        let slot = limits.slots.acquire().await.ok();
         // While this pod waited for its turn, another may have pulled the same image.
         if wanted.policy == PullPolicy::IfNotPresent
             && let Ok(Some(present)) = self.runtime.image_status(image).await
         {
             return Ok(prepared(present.id.clone(), Some(&present)));
         }
-        if let Some(bucket) = &self.bucket {
+        if let Some(bucket) = &limits.bucket {
             Bucket::take(bucket).await;
         }
         let began = Instant::now();

@@ -266,13 +266,15 @@ impl Pleg {
             if known.network_ready && !network_ready {
                 tracing::warn!(reason = status.message, "container runtime is not ready");
             }
-            let mut node = (*known).clone();
-            node.network_ready = network_ready;
-            node.network_message.clone_from(&status.message);
-            if let Some(name) = fresh_name {
-                name.clone_into(&mut node.runtime_name);
-            }
-            self.node.send_replace(Arc::new(node));
+            // In place: a reload of the configuration may change other facts of the node at the same time.
+            self.node.send_modify(|node| {
+                let node = Arc::make_mut(node);
+                node.network_ready = network_ready;
+                node.network_message.clone_from(&status.message);
+                if let Some(name) = fresh_name {
+                    name.clone_into(&mut node.runtime_name);
+                }
+            });
         } else if reconnected {
             // Workers that gave up on an unreachable runtime wait for this.
             self.node.send_modify(|_| {});

@@ -34,7 +34,7 @@ pub fn encode(pod: &PodRef, memory: &Memory) -> Vec<u8> {
     let record = Borrowed { version: 1, pod, memory };
     serde_json::to_vec(&record).unwrap_or_else(|error| {
         // Strings, numbers and maps with string keys always encode.
-        tracing::error!(%error, pod = %pod, "could not encode a pod's record");
+        tracing::error!(%error, pod = pod.object_ref(), podUID = %pod.uid, "could not encode a pod's record");
         Vec::new()
     })
 }

@@ -51,6 +51,8 @@ pub struct Registry {
     half_ended: BTreeMap<PodUid, Ending>,
     in_runtime: Option<BTreeMap<PodUid, PodRef>>,
     swept: bool,
+    /// Pods that no source has are somebody else's business.
+    leaves_strangers: bool,
     tasks: JoinSet<(PodUid, Ended)>,
     helpers: JoinSet<()>,
     random: fastrand::Rng,
@@ -99,10 +101,17 @@ impl Registry {
             half_ended: BTreeMap::new(),
             in_runtime: None,
             swept: false,
+            leaves_strangers: false,
             tasks: JoinSet::new(),
             helpers: JoinSet::new(),
             random: fastrand::Rng::with_seed(seed),
         }
+    }
+
+    /// Never ends a pod because no source has it; only where a wanted pod needs its name.
+    pub fn leaving_strangers(mut self) -> Self {
+        self.leaves_strangers = true;
+        self
     }
 
     pub async fn run(mut self) {
@@ -157,11 +166,23 @@ impl Registry {
     }
 
     fn sources_are_ready(&mut self) {
-        tracing::info!("every source of pods has spoken; what nobody wants is removed from now on");
         self.shared.view.set_sources_ready();
+        if self.leaves_strangers {
+            tracing::info!("every source of pods has spoken");
+            self.tell_if_all_are_known();
+            return;
+        }
+        tracing::info!("every source of pods has spoken; what nobody wants is removed from now on");
         self.relist_now.notify_one();
         self.end_orphans();
         self.sweep();
+    }
+
+    /// Where strangers do not count, all is accounted for once every wanted pod is shown.
+    fn tell_if_all_are_known(&self) {
+        if self.leaves_strangers && self.sources_ready() && self.unread.is_empty() {
+            self.shared.view.set_inventoried();
+        }
     }
 
     /// A source wants this pod, for the first time or in another form.
@@ -214,6 +235,7 @@ impl Registry {
                 self.shared.view.set_status(id, status);
             }
         }
+        self.tell_if_all_are_known();
         self.advance_all();
     }
 
@@ -300,14 +322,14 @@ impl Registry {
                 continue;
             }
             let name_is_wanted = self.waiting.get(&id.full_name()).is_some_and(|line| !line.is_empty());
-            if self.sources_ready() || name_is_wanted {
+            if (self.sources_ready() && !self.leaves_strangers) || name_is_wanted {
                 self.end_unwanted(id, "no source has the pod");
             }
         }
     }
 
     fn end_unwanted(&mut self, id: PodRef, why: &str) {
-        tracing::info!(pod = %id, why, "ending a pod that nobody wants");
+        tracing::info!(pod = id.object_ref(), podUID = %id.uid, why, "ending a pod that nobody wants");
         let end = Ending {
             since: self.shared.clock.now(),
             grace_seconds: MINIMUM_GRACE_SECONDS,
@@ -375,7 +397,7 @@ impl Registry {
             return;
         };
         if let Ended::Broke = ended {
-            tracing::error!(pod = %handle.id, "a pod's worker broke, which is a bug; it begins again");
+            tracing::error!(pod = handle.id.object_ref(), podUID = %handle.id.uid, "a pod's worker broke, which is a bug; it begins again");
             let assignment = handle.assignment.borrow().clone();
             self.spawn(handle.id.clone(), assignment, AFTER_PANIC);
             if let Some(fresh) = self.workers.get_mut(uid) {
@@ -383,7 +405,7 @@ impl Registry {
             }
             return;
         }
-        tracing::info!(pod = %handle.id, "nothing is left of the pod");
+        tracing::info!(pod = handle.id.object_ref(), podUID = %handle.id.uid, "nothing is left of the pod");
         if let Some(pods) = &mut self.in_runtime {
             pods.remove(uid);
         }
@@ -396,7 +418,7 @@ impl Registry {
 
     /// Once, when it is known what is wanted and what runs: looks for folders of pods that are neither.
     fn sweep(&mut self) {
-        if self.swept || !self.sources_ready() {
+        if self.swept || self.leaves_strangers || !self.sources_ready() {
             return;
         }
         let Some(running) = &self.in_runtime else {

@@ -41,7 +41,7 @@ impl Folders {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ImagePulls {
     pub parallel: usize,
     /// Pulls begun per second in the long run; 0 for no limit.

@@ -233,18 +233,16 @@ impl Worker {
             return Next::Wait(self.pause_until);
         }
         self.pause_until = None;
+        plan.cancel.iter().for_each(|key| self.cancel(key));
         for action in plan.actions {
-            match action {
-                Action::Cancel(key) => self.cancel(&key),
-                action => self.begin(action, pod.clone(), node.clone(), now),
-            }
+            self.begin(action, pod.clone(), node.clone(), now);
         }
         Next::Wait(plan.wake_at)
     }
 
     fn decode(&self, json: &[u8]) -> Option<api::Pod> {
         serde_json::from_slice(json)
-            .inspect_err(|error| tracing::error!(%error, pod = %self.id, "a pod's own JSON does not decode"))
+            .inspect_err(|error| tracing::error!(%error, pod = self.id.object_ref(), podUID = %self.id.uid, "a pod's own JSON does not decode"))
             .ok()
     }
 
@@ -265,7 +263,7 @@ impl Worker {
             Ok(()) => self.saved = true,
             Err(error) => {
                 self.saved = false;
-                tracing::error!(path = %path.display(), %error, pod = %self.id, "could not write a pod's record");
+                tracing::error!(path = %path.display(), %error, pod = self.id.object_ref(), podUID = %self.id.uid, "could not write a pod's record");
             }
         }
     }
@@ -334,7 +332,7 @@ impl Worker {
             }
             Err(error) if error.is_cancelled() => {}
             Err(error) => {
-                tracing::error!(%error, pod = %self.id, "an operation broke, which is a bug; its pod pauses");
+                tracing::error!(%error, pod = self.id.object_ref(), podUID = %self.id.uid, "an operation broke, which is a bug; its pod pauses");
                 let finished: Vec<_> = self
                     .running
                     .iter()
@@ -411,7 +409,7 @@ impl Worker {
                 }
                 Err(error) => {
                     all_read = false;
-                    tracing::warn!(%error, pod = %self.id, container = container.name, "cannot read last words yet");
+                    tracing::warn!(%error, pod = self.id.object_ref(), podUID = %self.id.uid, containerName = container.name, "cannot read last words yet");
                 }
             }
         }

@@ -1,5 +1,7 @@
 //! One file per subcommand. Data goes to stdout, talk to stderr.
 
+pub mod check;
+pub mod config;
 pub mod explain;
 
 use std::fs::File;

@@ -1,115 +1,66 @@
-//! Messages and values, quoted as klog quotes them.
+//! klog's text lines.
 
-use std::error::Error;
-use std::fmt::{self, Debug, Write};
+use std::fmt::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use tracing::Event;
-use tracing::field::{Field, Visit};
-use tracing_subscriber::field::RecordFields;
-use tracing_subscriber::fmt::FormatFields;
-use tracing_subscriber::fmt::format::Writer;
+use crablet_host::clock::local_time;
+use tracing::Level;
 
-/// The part of a line that says what happened: the message, the error if there is one, then the other fields.
-#[derive(Default)]
-pub struct Payload {
-    message: String,
-    error: String,
-    fields: String,
-}
+use super::Place;
+use super::line::{Line, Value};
 
-impl Payload {
-    pub fn of(event: &Event<'_>) -> Self {
-        let mut payload = Self::default();
-        event.record(&mut payload);
-        payload
+/// Everything behind the header.
+pub fn body(line: &Line) -> String {
+    let mut text = String::with_capacity(line.message.len() + 64);
+    quote(&mut text, &line.message);
+    if let Some(error) = &line.error {
+        text.push_str(" err=");
+        value(&mut text, error);
     }
-
-    /// Appends fields that are formatted already.
-    pub fn push_str(&mut self, fields: &str) {
-        self.fields.push_str(fields);
-    }
-
-    pub fn into_text(self) -> String {
-        let mut text = String::with_capacity(self.message.len() + self.error.len() + self.fields.len() + 2);
-        quote(&mut text, &self.message);
-        text + &self.error + &self.fields
-    }
-
-    /// The place for a value, with its key written already.
-    fn slot(&mut self, field: &Field) -> &mut String {
-        let (slot, key) = match field.name() {
-            "err" | "error" => (&mut self.error, "err"),
-            // `event.message` is how a field called `message` gets past the message of the line itself.
-            name => (&mut self.fields, name.strip_prefix("event.").unwrap_or(name)),
-        };
-        let _ = write!(slot, " {key}=");
-        slot
-    }
-
-    fn bare(&mut self, field: &Field, value: impl fmt::Display) {
-        let _ = write!(self.slot(field), "{value}");
-    }
-
-    fn text(&mut self, field: &Field, text: &str) {
-        if field.name() == "message" {
-            text.clone_into(&mut self.message);
-        } else {
-            value(self.slot(field), text);
+    for (key, content) in &line.fields.0 {
+        let _ = write!(text, " {key}="); // writing to a string cannot fail
+        match content {
+            Value::Text(content) => value(&mut text, content),
+            Value::Bare(content) => text.push_str(content),
         }
     }
+    text
 }
 
-impl Visit for Payload {
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.text(field, value);
+pub fn line(place: Place, body: &str, repeated: Option<u64>) -> String {
+    let mut line = header(place);
+    line.push_str(body);
+    if let Some(count) = repeated {
+        let _ = write!(line, " repeated={count}");
     }
-
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        let text = format!("{value:?}");
-        // What `Debug` quoted is quoted once, not twice.
-        match text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
-            Some(inner) if field.name() != "message" && !inner.contains('\\') => self.text(field, inner),
-            _ => self.text(field, &text),
-        }
-    }
-
-    fn record_error(&mut self, field: &Field, error: &(dyn Error + 'static)) {
-        let mut text = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            let _ = write!(text, ": {cause}");
-            source = cause.source();
-        }
-        self.text(field, &text);
-    }
-
-    fn record_bool(&mut self, field: &Field, value: bool) {
-        self.bare(field, value);
-    }
-
-    fn record_i64(&mut self, field: &Field, value: i64) {
-        self.bare(field, value);
-    }
-
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        self.bare(field, value);
-    }
-
-    fn record_f64(&mut self, field: &Field, value: f64) {
-        self.bare(field, value);
-    }
+    line.push('\n');
+    line
 }
 
-/// Formats the fields of spans; the events inside carry them at the end of their lines.
-pub struct Fields;
-
-impl<'w> FormatFields<'w> for Fields {
-    fn format_fields<R: RecordFields>(&self, mut writer: Writer<'w>, fields: R) -> fmt::Result {
-        let mut payload = Payload::default();
-        fields.record(&mut payload);
-        writer.write_str(&payload.error)?;
-        writer.write_str(&payload.fields)
-    }
+fn header(place: Place) -> String {
+    let severity = match place.level {
+        Level::ERROR => 'E',
+        Level::WARN => 'W',
+        // klog has no other letters: how detailed a line is only decides whether it is printed.
+        _ => 'I',
+    };
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = local_time(i64::try_from(since.as_secs()).unwrap_or_default());
+    let mut header = String::with_capacity(160);
+    let _ = write!(
+        header,
+        "{severity}{:02}{:02} {:02}:{:02}:{:02}.{:06} {:>7} {}:{}] ",
+        now.month,
+        now.day,
+        now.hour,
+        now.minute,
+        now.second,
+        since.subsec_micros(),
+        std::process::id(),
+        place.file(),
+        place.line
+    );
+    header
 }
 
 /// Several lines are set off with tabs, so that none of them can be taken for a log line.
@@ -136,6 +87,10 @@ fn quote(out: &mut String, text: &str) {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{b}' => out.push_str("\\v"),
+            '\u{c}' => out.push_str("\\f"),
             c if c.is_control() && u32::from(c) < 0x80 => {
                 let _ = write!(out, "\\x{:02x}", u32::from(c));
             }

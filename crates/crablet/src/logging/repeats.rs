@@ -9,7 +9,7 @@ use super::Place;
 
 const WINDOW: Duration = Duration::from_secs(60);
 const CAPACITY: usize = 128;
-/// Of a line that is only counted, this much is kept for telling the count.
+/// A line that is only counted is kept for telling the count: whole up to this length, else the start of its message.
 const KEPT_BYTES: usize = 1024;
 
 #[derive(Default)]
@@ -30,7 +30,8 @@ struct Recent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
     pub place: Place,
-    pub text: String,
+    /// Without header.
+    pub body: String,
     pub count: u64,
 }
 
@@ -53,12 +54,20 @@ impl Repeats {
         told
     }
 
-    pub fn note(&mut self, now: Instant, place: Place, text: &str) -> Seen {
+    /// `shortened` makes a body whose message is no longer than the limit that it is given.
+    pub fn note(
+        &mut self,
+        now: Instant,
+        place: Place,
+        body: &str,
+        shortened: impl FnOnce(usize) -> String,
+    ) -> Seen {
         let mut hasher = DefaultHasher::new();
-        (place, text).hash(&mut hasher);
+        (place, body).hash(&mut hasher);
         let key = hasher.finish();
         if let Some(known) = self.recent.iter_mut().find(|known| known.key == key) {
-            let told = known.told.get_or_insert_with(|| Told { place, text: start_of(text), count: 0 });
+            let kept = || if body.len() > KEPT_BYTES { shortened(KEPT_BYTES) } else { body.to_owned() };
+            let told = known.told.get_or_insert_with(|| Told { place, body: kept(), count: 0 });
             told.count = told.count.saturating_add(1);
             return Seen::Repeated;
         }
@@ -70,21 +79,18 @@ impl Repeats {
     }
 }
 
-fn start_of(text: &str) -> String {
-    match text.char_indices().map(|(at, _)| at).take_while(|at| *at <= KEPT_BYTES).last() {
-        Some(end) if text.len() > KEPT_BYTES => format!("{}...", &text[..end]),
-        _ => text.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const PLACE: Place = Place { severity: 'W', file: "some.rs", line: 7 };
+    const PLACE: Place = Place { level: tracing::Level::WARN, path: "some.rs", line: 7 };
 
-    fn told(text: &str, count: u64) -> Told {
-        Told { place: PLACE, text: text.to_owned(), count }
+    fn told(body: &str, count: u64) -> Told {
+        Told { place: PLACE, body: body.to_owned(), count }
+    }
+
+    fn note(repeats: &mut Repeats, now: Instant, place: Place, body: &str) -> Seen {
+        repeats.note(now, place, body, |limit| body[..limit].to_owned())
     }
 
     #[test]
@@ -93,14 +99,14 @@ mod tests {
         let after = |seconds| start + Duration::from_secs(seconds);
         let mut repeats = Repeats::default();
 
-        assert_eq!(repeats.note(start, PLACE, "a"), Seen::New);
-        assert_eq!(repeats.note(after(1), PLACE, "a"), Seen::Repeated);
-        assert_eq!(repeats.note(after(2), PLACE, "b"), Seen::New);
-        assert_eq!(repeats.note(after(59), PLACE, "a"), Seen::Repeated);
+        assert_eq!(note(&mut repeats, start, PLACE, "a"), Seen::New);
+        assert_eq!(note(&mut repeats, after(1), PLACE, "a"), Seen::Repeated);
+        assert_eq!(note(&mut repeats, after(2), PLACE, "b"), Seen::New);
+        assert_eq!(note(&mut repeats, after(59), PLACE, "a"), Seen::Repeated);
         assert_eq!(repeats.expired(after(59)), []);
 
         assert_eq!(repeats.expired(after(60)), [told("a", 2)]);
-        assert_eq!(repeats.note(after(60), PLACE, "a"), Seen::New);
+        assert_eq!(note(&mut repeats, after(60), PLACE, "a"), Seen::New);
         // Nothing was left out of "b": there is nothing to tell.
         assert_eq!(repeats.expired(after(70)), []);
     }
@@ -109,8 +115,8 @@ mod tests {
     fn the_same_words_from_another_place_are_another_line() {
         let now = Instant::now();
         let mut repeats = Repeats::default();
-        assert_eq!(repeats.note(now, PLACE, "a"), Seen::New);
-        assert_eq!(repeats.note(now, Place { line: 8, ..PLACE }, "a"), Seen::New);
+        assert_eq!(note(&mut repeats, now, PLACE, "a"), Seen::New);
+        assert_eq!(note(&mut repeats, now, Place { line: 8, ..PLACE }, "a"), Seen::New);
     }
 
     #[test]
@@ -122,11 +128,11 @@ mod tests {
             let text = format!("line {number} {}", "x".repeat(5_000));
             for _ in 0..2 {
                 counted += repeats.expired(now).iter().map(|told| told.count).sum::<u64>();
-                repeats.note(now, PLACE, &text);
+                note(&mut repeats, now, PLACE, &text);
             }
         }
         assert_eq!(repeats.recent.len(), CAPACITY);
-        assert!(repeats.recent.iter().all(|r| r.told.as_ref().is_some_and(|told| told.text.len() < 1100)));
+        assert!(repeats.recent.iter().all(|r| r.told.as_ref().is_some_and(|told| told.body.len() < 1100)));
         counted += repeats.expired(now + WINDOW).iter().map(|told| told.count).sum::<u64>();
         assert_eq!(counted, 10_000);
     }

@@ -400,7 +400,9 @@ fn agent_settings() -> Settings {
     ];
     let args = args.into_iter().map(Into::into);
     let environment = Environment { hostname: NODE.to_owned() };
-    match crablet_config::parse(args, &environment, |_| Err(std::io::ErrorKind::NotFound.into())) {
+    match crablet_config::parse(args, &environment, |_: &std::path::Path| {
+        Err(std::io::ErrorKind::NotFound.into())
+    }) {
         Ok(Command::Run(settings)) => Settings { pod_logs_dir: POD_LOGS.into(), ..*settings },
         other => panic!("the simulation's flags are refused: {other:?}"),
     }

@@ -24,6 +24,7 @@ fn same(done: &Action, action: &Action) -> bool {
 pub(super) struct Draft<'a> {
     pub facts: &'a Facts<'a>,
     pub memory: Memory,
+    cancel: Vec<OpKey>,
     actions: Vec<Action>,
     events: Vec<Event>,
     wake_at: Option<Timestamp>,
@@ -36,6 +37,7 @@ impl<'a> Draft<'a> {
         Self {
             facts,
             memory: facts.memory.clone(),
+            cancel: Vec::new(),
             actions: Vec::new(),
             events: Vec::new(),
             wake_at: None,
@@ -66,6 +68,12 @@ impl<'a> Draft<'a> {
         }
         self.why.push(why.into());
         self.actions.push(action);
+    }
+
+    /// Gives an operation up that is under way.
+    pub fn cancel(&mut self, key: &OpKey, why: impl Into<String>) {
+        self.why.push(why.into());
+        self.cancel.push(key.clone());
     }
 
     pub fn why(&mut self, why: impl Into<String>) {
@@ -102,6 +110,7 @@ impl<'a> Draft<'a> {
             self.memory.status.clone_from(&status);
         }
         Plan {
+            cancel: self.cancel,
             actions: self.actions,
             status,
             memory: self.memory,

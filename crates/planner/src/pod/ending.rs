@@ -88,14 +88,14 @@ fn give_up_starts(draft: &mut Draft<'_>) {
     for (key, operation) in &facts.session.ops {
         match key {
             OpKey::Image(_) => {
-                draft.act(Action::Cancel(key.clone()), "the pod ends: its image pull is given up");
+                draft.cancel(key, "the pod ends: its image pull is given up");
             }
             OpKey::CreateSandbox | OpKey::Start(_) => {
                 let until = later(operation.since, PATIENCE_SECONDS);
                 if facts.now < until {
                     draft.wake(until);
                 } else {
-                    draft.act(Action::Cancel(key.clone()), format!("the pod ends: {key:?} took too long"));
+                    draft.cancel(key, format!("the pod ends: {key:?} took too long"));
                 }
             }
             OpKey::Sandbox(_) | OpKey::Container(_) | OpKey::Cleanup => {}

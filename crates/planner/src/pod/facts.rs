@@ -102,7 +102,7 @@ pub struct PreparedImage {
 }
 
 /// What is true of the whole node.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeFacts {
     pub name: String,
     /// Empty in standalone mode, as upstream: only a Node object has addresses.

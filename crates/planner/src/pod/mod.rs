@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Facts { pod, wish, runtime, memory, session, node, now }
-//!     └─ plan ─> Plan { actions, status, memory, events, wake_at, why, finished }
+//!     └─ plan ─> Plan { cancel, actions, status, memory, events, wake_at, why, finished }
 //! ```
 //!
 //! Hands outside carry each [`Action`] out as an operation of its own and report an [`Outcome`]; [`Memory::absorb`]

@@ -13,6 +13,8 @@ use super::{draft::Draft, ending, gc, run};
 /// What to do next for a pod. Same facts, same plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
+    /// Operations that are under way and no longer wanted: given up before anything new begins.
+    pub cancel: Vec<OpKey>,
     /// To be begun now, side by side.
     pub actions: Vec<Action>,
     /// The pod's status as of now; `None` for a pod that only the runtime knows.
@@ -78,8 +80,6 @@ pub enum Action {
     },
     /// Removes the pod's folder, logs and links.
     Cleanup,
-    /// Gives an operation up.
-    Cancel(OpKey),
 }
 
 /// What an operation works on. Two operations with the same key never run at the same time: a later one replaces the
@@ -109,7 +109,6 @@ impl Action {
             }
             Self::StopContainer { id, .. } | Self::RemoveContainer { id, .. } => OpKey::Container(id.clone()),
             Self::Cleanup => OpKey::Cleanup,
-            Self::Cancel(key) => key.clone(),
         }
     }
 }

@@ -6,7 +6,7 @@ use crablet_model::hash::container_hash;
 use crablet_model::runtime::{Container, ContainerState, Exit, PodRuntime, Sandbox, SandboxState};
 use crablet_model::{PodRef, api};
 use crablet_planner::pod::{
-    Action, Ending, Facts, Memory, NodeFacts, Operation, Outcome, PreparedImage, Session, Wish, plan,
+    Action, Ending, Facts, Memory, NodeFacts, OpKey, Operation, Outcome, PreparedImage, Session, Wish, plan,
 };
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -238,13 +238,12 @@ impl World {
         if plan.finished {
             self.forgotten = true;
         }
+        for key in plan.cancel {
+            self.give_up(&key);
+        }
         for action in plan.actions {
-            self.session.ops.remove(&action.key());
             let key = action.key();
-            self.under_way.retain(|a| a.key() != key);
-            if matches!(action, Action::Cancel(_)) {
-                continue;
-            }
+            self.give_up(&key);
             let grace_seconds = match &action {
                 Action::StopContainer { grace, .. } => Some(grace.as_secs() as i64),
                 _ => None,
@@ -254,6 +253,11 @@ impl World {
             self.under_way.push(action);
         }
         plan.wake_at
+    }
+
+    fn give_up(&mut self, key: &OpKey) {
+        self.session.ops.remove(key);
+        self.under_way.retain(|a| a.key() != *key);
     }
 
     fn watch_status(&mut self) {
@@ -321,7 +325,6 @@ impl World {
                 Outcome::ContainerRemoved { id: id.clone() }
             }
             Action::Cleanup => Outcome::Cleaned,
-            Action::Cancel(_) => unreachable!("cancels are not operations"),
         }
     }
 
@@ -497,6 +500,5 @@ fn failure(action: &Action) -> Outcome {
             Outcome::StartFailed { container: container.clone(), reason: "RunContainerError", message }
         }
         Action::Cleanup => Outcome::CleanupFailed { message },
-        Action::Cancel(_) => unreachable!("cancels are not operations"),
     }
 }

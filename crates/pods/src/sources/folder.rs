@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use crablet_host::{Files, FolderEvent, FolderEvents};
 use futures_util::StreamExt;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
+use tokio::sync::watch;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout_at};
 
+use super::control::changed;
 use super::deadline::{Patient, at};
 use super::outlet::{Closed, Outlet};
 use super::shelf::{Dirty, Shelf, is_hidden};
@@ -27,7 +29,13 @@ const LONGEST_RETRY: Duration = Duration::from_secs(20);
 /// At start, files that the disk does not give are waited for this long: what is stated without them stops their pods.
 pub(super) const FIRST_PATIENCE: Duration = Duration::from_secs(60);
 
-pub(super) async fn run(path: PathBuf, settings: SourceSettings, files: Arc<dyn Files>, outlet: Outlet) {
+pub(super) async fn run(
+    path: PathBuf,
+    settings: SourceSettings,
+    pace: watch::Receiver<Duration>,
+    files: Arc<dyn Files>,
+    outlet: Outlet,
+) {
     // Without a trailing separator: paths are part of UIDs.
     let path: PathBuf = path.components().collect();
     let shelf = Shelf::new(path.clone(), Source::File, settings.node_name, files.clone());
@@ -40,7 +48,7 @@ pub(super) async fn run(path: PathBuf, settings: SourceSettings, files: Arc<dyn 
     };
     let folder =
         Folder { shelf, watch, dirty: Dirty::everything(), start: Instant::now(), has_stated: false };
-    let Err(Closed) = folder.run(settings.folder_check, outlet).await;
+    let Err(Closed) = folder.run(pace, outlet).await;
 }
 
 struct Folder {
@@ -52,10 +60,12 @@ struct Folder {
 }
 
 impl Folder {
-    async fn run(mut self, check: Duration, outlet: Outlet) -> Result<std::convert::Infallible, Closed> {
-        let mut check = interval(check);
-        check.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        check.reset();
+    async fn run(
+        mut self,
+        mut pace: watch::Receiver<Duration>,
+        outlet: Outlet,
+    ) -> Result<std::convert::Infallible, Closed> {
+        let mut check = checks(*pace.borrow_and_update());
         loop {
             // Watched first, so that nothing falls between the look and the watch.
             if self.watch.start_if_due().await {
@@ -67,7 +77,7 @@ impl Folder {
                 continue;
             }
             let watch_due = self.watch.due();
-            // Every arm is cancel-safe: the next item of a stream, a tick, an instant.
+            // Every arm is cancel-safe: the next item of a stream, a tick, a new pace, an instant.
             tokio::select! {
                 biased;
                 event = self.watch.next() => {
@@ -75,6 +85,7 @@ impl Folder {
                     self.settle(QUIET).await;
                 }
                 _ = check.tick() => self.dirty.everything = true,
+                () = changed(&mut pace) => check = checks(*pace.borrow_and_update()),
                 () = at(watch_due) => {}
                 () = at(retry) => self.dirty.everything = true,
             }
@@ -145,6 +156,14 @@ impl Folder {
             }
         }
     }
+}
+
+/// The first comes after one period.
+fn checks(period: Duration) -> Interval {
+    let mut check = interval(period);
+    check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    check.reset();
+    check
 }
 
 /// The watch on the folder: stands, or is tried again later.

@@ -17,10 +17,12 @@
 //! | `shelf` | value | files of a folder: their last good pods and what is wrong with them, said once |
 //! | [`mux`] | pure | full sets in, changes out |
 //! | `outlet` | shared value | the mux, its clock and its channel |
+//! | [`control`] | handle | what a running source can be told, and what it has to say |
 //! | `deadline` | value | file calls that a dead disk cannot hold up |
 //!
 //! Deliberately absent: a file's bytes in memory, and a pod's removal because its manifest got a typing error.
 
+pub mod control;
 mod deadline;
 mod fetch;
 mod folder;
@@ -45,10 +47,12 @@ use crablet_model::names;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+pub use control::Control;
 pub use fetch::HyperFetch;
 pub use submitted::{Listed, Refusal, Stored, Submitted};
 pub use url::{Fetch, FetchError, Fetched};
 
+use self::control::paces;
 use crate::events::EventSink;
 
 /// Updates that wait for the registry before the sources do.
@@ -115,8 +119,17 @@ pub struct SourceSettings {
     pub submitted_folder: PathBuf,
 }
 
-/// Starts the sources that are set, as tasks of `tasks`: the updates, the handle for the local API, and which sources
-/// are to be heard before anything may be cleaned up.
+/// The sources at work.
+pub struct Started {
+    pub updates: mpsc::Receiver<PodUpdate>,
+    /// The handle for the local API.
+    pub submitted: Submitted,
+    /// Which sources are to be heard before anything may be cleaned up.
+    pub configured: Vec<Source>,
+    pub control: Control,
+}
+
+/// Starts the sources that are set, as tasks of `tasks`.
 pub fn start(
     settings: SourceSettings,
     files: Arc<dyn Files>,
@@ -124,20 +137,21 @@ pub fn start(
     events: Arc<dyn EventSink>,
     fetch: Arc<dyn Fetch>,
     tasks: &mut JoinSet<()>,
-) -> (mpsc::Receiver<PodUpdate>, Submitted, Vec<Source>) {
+) -> Started {
     let (sender, updates) = mpsc::channel(QUEUE);
     let outlet = outlet::Outlet::new(sender, clock, events);
+    let (control, pace) = paces(&settings, outlet.problems());
     let mut configured = Vec::new();
     if let Some(folder) = settings.folder.clone() {
         configured.push(Source::File);
-        tasks.spawn(folder::run(folder, settings.clone(), files.clone(), outlet.clone()));
+        tasks.spawn(folder::run(folder, settings.clone(), pace.folder, files.clone(), outlet.clone()));
     }
     if let Some(url) = settings.url.clone() {
         configured.push(Source::Url);
-        tasks.spawn(url::run(url, settings.clone(), fetch, outlet.clone()));
+        tasks.spawn(url::run(url, settings.clone(), pace.url, fetch, outlet.clone()));
     }
     configured.push(Source::Submitted);
     let (submitted, keeper) = submitted::open(&settings, files, outlet);
     tasks.spawn(keeper);
-    (updates, submitted, configured)
+    Started { updates, submitted, configured, control }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crablet_host::Clock;
 use tokio::sync::{Mutex, mpsc};
 
+use super::control::Problems;
 use super::mux::{Mux, Stated};
 use super::{PodUpdate, Source};
 use crate::events::EventSink;
@@ -21,11 +22,22 @@ struct Shared {
     updates: mpsc::Sender<PodUpdate>,
     clock: Arc<dyn Clock>,
     events: Arc<dyn EventSink>,
+    problems: Problems,
 }
 
 impl Outlet {
     pub fn new(updates: mpsc::Sender<PodUpdate>, clock: Arc<dyn Clock>, events: Arc<dyn EventSink>) -> Self {
-        Self(Arc::new(Shared { mux: Mutex::default(), updates, clock, events }))
+        Self(Arc::new(Shared {
+            mux: Mutex::default(),
+            updates,
+            clock,
+            events,
+            problems: Problems::default(),
+        }))
+    }
+
+    pub fn problems(&self) -> Problems {
+        self.0.problems.clone()
     }
 
     /// States the full set of a source's pods. The mux stays locked until everything is sent, so that the updates of two

@@ -358,6 +358,7 @@ impl Shelf {
 
     /// Tells the mux all pods, if they may have changed since it was told last.
     pub async fn state(&mut self, outlet: &Outlet) -> Result<(), Closed> {
+        outlet.problems().set(self.source, self.problems());
         if !std::mem::take(&mut self.is_changed) {
             return Ok(());
         }
@@ -368,6 +369,13 @@ impl Shelf {
             self.entry(name).pod = Some(pod);
         }
         Ok(())
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let troubled = self.contents().filter_map(|(name, _, trouble)| Some((name, trouble?)));
+        troubled
+            .map(|(name, reason)| format!("manifest `{}` is not used: {reason}", self.shown(name)))
+            .collect()
     }
 
     /// The files whose pods are taken. Of two files that give the same pod the later one counts, as upstream v1.36 has it.

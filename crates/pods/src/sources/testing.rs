@@ -14,7 +14,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::{DesiredPod, Fetch, FetchError, Fetched, Op, PodUpdate, Source, SourceSettings, Submitted};
+use super::{
+    Control, DesiredPod, Fetch, FetchError, Fetched, Op, PodUpdate, Source, SourceSettings, Started,
+    Submitted,
+};
 use crate::events::EventSink;
 
 pub const FOLDER: &str = "/etc/manifests";
@@ -91,6 +94,7 @@ pub struct Rig {
     pub events: Arc<Heard>,
     pub submitted: Submitted,
     pub configured: Vec<Source>,
+    pub control: Control,
     pub tasks: JoinSet<()>,
     updates: mpsc::Receiver<PodUpdate>,
     pub pods: BTreeMap<(Source, String), DesiredPod>,
@@ -121,9 +125,9 @@ impl Rig {
         let clock = Arc::new(SimClock::starting_at(Timestamp::UNIX_EPOCH));
         let (web, events) = (Arc::new(Web::default()), Arc::new(Heard::default()));
         let mut tasks = JoinSet::new();
-        let (updates, submitted, configured) =
+        let Started { updates, submitted, configured, control } =
             super::start(settings, files, clock, events.clone(), web.clone(), &mut tasks);
-        Self { web, events, submitted, configured, tasks, updates, pods: BTreeMap::new() }
+        Self { web, events, submitted, configured, control, tasks, updates, pods: BTreeMap::new() }
     }
 
     /// The updates of the next while, one line each: `File Add a-n1 b-n1`.

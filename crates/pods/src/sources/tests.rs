@@ -99,3 +99,39 @@ async fn any_history_of_the_folder_ends_in_its_pods() {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_new_pace_holds_from_the_moment_it_is_given() {
+    let disk = new_disk();
+    disk.put_folder(FOLDER);
+    let settings = SourceSettings {
+        url: Some("http://m/".to_owned()),
+        folder_check: Duration::from_secs(3000),
+        url_check: Duration::from_secs(3000),
+        ..settings()
+    };
+    let mut rig = Rig::with(&disk, settings);
+    rig.told().await;
+    // The watch is deaf: only the check can find the file.
+    disk.set_watch_faults(crablet_host::fake::WatchFaults { lose: 1.0, ..Default::default() });
+    disk.put(format!("{FOLDER}/web.yaml"), manifest("web"));
+    assert_eq!(rig.told_within(Duration::from_secs(1000)).await, Vec::<String>::new());
+    let asked = rig.web.asked.lock().unwrap().len();
+
+    rig.control.set_checks(Duration::from_secs(10), Duration::from_secs(10));
+    assert_eq!(rig.told_within(Duration::from_secs(30)).await, ["File Add web-n1"]);
+    assert!(rig.web.asked.lock().unwrap().len() > asked);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_used_is_known_until_it_is_mended() {
+    let disk = new_disk();
+    disk.put(format!("{FOLDER}/web.yaml"), "kind: Nonsense");
+    let mut rig = Rig::on(&disk);
+    rig.told().await;
+    let problems = rig.control.problems();
+    assert!(matches!(&problems[..], [one] if one.contains("web.yaml` is not used")), "{problems:?}");
+    disk.put(format!("{FOLDER}/web.yaml"), manifest("web"));
+    rig.told().await;
+    assert_eq!(rig.control.problems(), Vec::<String>::new());
+}

@@ -5,8 +5,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use crablet_model::hash::fnv1a_128;
 use crablet_model::manifest::{self, MAX_MANIFEST_BYTES, Origin};
+use tokio::sync::watch;
 use tokio::time::sleep;
 
+use super::control::changed;
 use super::mux::Stated;
 use super::outlet::{Closed, Outlet};
 use super::{Source, SourceSettings};
@@ -58,6 +60,7 @@ pub enum FetchError {
 pub(super) async fn run(
     url: String,
     settings: SourceSettings,
+    mut pace: watch::Receiver<Duration>,
     fetch: std::sync::Arc<dyn Fetch>,
     outlet: Outlet,
 ) {
@@ -66,14 +69,30 @@ pub(super) async fn run(
     loop {
         let fetched = fetch.get(&poll.url, &settings.url_headers, MAX_MANIFEST_BYTES, TIMEOUT).await;
         match poll.state(fetched, &outlet).await {
-            Ok(Ok(())) => failures = 0,
+            Ok(Ok(())) => {
+                failures = 0;
+                outlet.problems().set(Source::Url, Vec::new());
+            }
             Ok(Err(problem)) => {
                 failures = failures.saturating_add(1);
                 complain(failures, &problem);
+                outlet.problems().set(Source::Url, vec![format!("cannot take manifests from {problem}")]);
             }
             Err(Closed) => return,
         }
-        sleep(settings.url_check).await;
+        pause(&mut pace).await;
+    }
+}
+
+/// One period, counted anew when it changes.
+async fn pause(pace: &mut watch::Receiver<Duration>) {
+    loop {
+        let period = *pace.borrow_and_update();
+        tokio::select! {
+            biased;
+            () = changed(pace) => {}
+            () = sleep(period) => return,
+        }
     }
 }
 
