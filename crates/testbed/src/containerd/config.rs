@@ -46,6 +46,9 @@ disabled_plugins = [
   bin_dir = {cni_plugins:?}
   conf_dir = {cni_conf:?}
 
+[plugins."io.containerd.grpc.v1.cri".registry]
+  config_path = {registry_hosts:?}
+
 [plugins."io.containerd.grpc.v1.cri".containerd]
   snapshotter = "{snapshotter}"
 
@@ -60,6 +63,7 @@ disabled_plugins = [
         state = scratch.state(),
         socket = scratch.socket(),
         pause = images::PAUSE,
+        registry_hosts = scratch.registry_hosts(),
         cni_plugins = inputs.cni_plugins,
         cni_conf = scratch.cni_conf(),
         snapshotter = inputs.snapshotter,
@@ -100,6 +104,9 @@ disabled_plugins = [
 [plugins.'io.containerd.cri.v1.images']
   snapshotter = "{snapshotter}"
 
+[plugins.'io.containerd.cri.v1.images'.registry]
+  config_path = {registry_hosts:?}
+
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = "{pause}"
 
@@ -125,6 +132,7 @@ disabled_plugins = [
         shim_sockets = scratch.shim_sockets(),
         snapshotter = inputs.snapshotter,
         pause = images::PAUSE,
+        registry_hosts = scratch.registry_hosts(),
         cni_plugins = inputs.cni_plugins,
         cni_conf = scratch.cni_conf(),
         runc = inputs.runc,
