@@ -238,6 +238,9 @@ fn node_facts(settings: &Settings, machine: &Machine) -> NodeFacts {
         cpu_cfs_quota: settings.cpu_cfs_quota,
         seccomp_default: settings.seccomp_default,
         extra_masked_paths: machine.masked_paths.clone(),
+        selinux_enabled: machine.selinux_enabled,
+        hugepage_sizes: machine.hugepage_sizes.clone(),
+        swap_control: machine.swap_control,
         max_crash_loop_seconds: i64::try_from(seconds).unwrap_or(i64::MAX),
     }
 }

@@ -7,6 +7,7 @@ mod beside {
 }
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::thread;
 use std::time::Duration;
 
@@ -122,9 +123,10 @@ fn on_upstream() -> Result<Seen> {
     for case in CASES {
         kubelet.put_manifest(&format!("{}.yaml", case.name), &case.manifest())?;
     }
-    let pods = kubelet.wait_for(PATIENCE, settled).context("upstream's pods do not settle")?;
+    let mut pods = Settled::default();
+    kubelet.wait_for(PATIENCE, |now| pods.look(now)).with_context(|| format!("upstream: {pods}"))?;
     let own = vec![(kubelet.home().display().to_string(), "<home>")];
-    let seen = Seen { pods, calls: calls(&proxy), own };
+    let seen = Seen { pods: pods.pods, calls: calls(&proxy), own };
     drop(kubelet);
     drop(proxy);
     containerd.stop()?;
@@ -142,15 +144,15 @@ fn on_crablet() -> Result<Seen> {
         agent.put_manifest(&format!("{}.yaml", case.name), &case.manifest())?;
     }
     agent.start()?;
-    let mut pods = Vec::new();
-    agent.wait_for(PATIENCE, |_| {
+    let mut pods = Settled::default();
+    let result = agent.wait_for(PATIENCE, |_| {
         let Ok((200, text)) = agent.http_get(agent.ports().read_only, "/pods") else { return false };
-        let Ok(mut list) = serde_json::from_str::<Value>(&text) else { return false };
-        pods = list["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
-        settled(&pods)
-    })?;
+        let Ok(list) = serde_json::from_str::<Value>(&text) else { return false };
+        pods.look(list["items"].as_array().map(Vec::as_slice).unwrap_or_default())
+    });
+    result.with_context(|| format!("crablet: {pods}"))?;
     let own = vec![(agent.home().display().to_string(), "<home>")];
-    let seen = Seen { pods, calls: calls(&proxy), own };
+    let seen = Seen { pods: pods.pods, calls: calls(&proxy), own };
     agent.stop()?;
     drop(agent);
     drop(proxy);
@@ -158,14 +160,34 @@ fn on_crablet() -> Result<Seen> {
     Ok(seen)
 }
 
-/// Whether every pod has reached the state that its case is about.
-fn settled(pods: &[Value]) -> bool {
-    CASES.iter().all(|case| named(pods, case).is_ok_and(|pod| (case.settled)(&pod["status"])))
+/// Each pod as it was when it first was in the state that its case is about: some states last for seconds only.
+#[derive(Default)]
+struct Settled {
+    pods: Vec<Value>,
 }
 
-fn named<'a>(pods: &'a [Value], case: &Case) -> Result<&'a Value> {
+impl Settled {
+    /// Takes the pods that have got there; says whether all have.
+    fn look(&mut self, now: &[Value]) -> bool {
+        for case in
+            CASES.iter().filter(|case| named(now, case).is_some_and(|pod| (case.settled)(&pod["status"])))
+        {
+            if named(&self.pods, case).is_none() {
+                self.pods.extend(named(now, case).cloned());
+            }
+        }
+        self.pods.len() == CASES.len()
+    }
+}
+
+impl fmt::Display for Settled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let missing = CASES.iter().filter(|case| named(&self.pods, case).is_none()).map(|case| case.name);
+        write!(f, "not settled: {}", missing.collect::<Vec<_>>().join(", "))
+    }
+}
+
+fn named<'a>(pods: &'a [Value], case: &Case) -> Option<&'a Value> {
     let name = format!("{}-{NODE}", case.name);
-    pods.iter()
-        .find(|pod| pod["metadata"]["name"] == name.as_str())
-        .with_context(|| format!("no pod `{name}`"))
+    pods.iter().find(|pod| pod["metadata"]["name"] == name.as_str())
 }

@@ -55,6 +55,9 @@ fn container_config(image: &str) -> ContainerConfig {
         stdin_once: false,
         tty: false,
         resources: Default::default(),
+        hugepage_limits: Vec::new(),
+        memory_swap_limit: 0,
+        unified: Default::default(),
         security: ContainerSecurity::default(),
     }
 }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use crablet_testbed::cluster::{Cluster, ClusterOptions, Kubelet, NodeOptions};
 use crablet_testbed::scratch::Scratch;
 use crablet_testbed::suites::ginkgo::{self, Run};
-use crablet_testbed::suites::node::World;
+use crablet_testbed::suites::node::{self, World};
 use crablet_testbed::suites::registry;
 use crablet_testbed::suites::report::Report;
 use crablet_testbed::{Containerd, StartOptions, images, kube, packages, say};
@@ -29,13 +29,14 @@ pub struct Verdict {
 pub fn judge(options: &Options, folder: &Path) -> Result<Verdict> {
     let program = if options.suite == Suite::Node { kube::E2E_NODE } else { kube::E2E };
     let bin = kube::ensure(&[kube::GINKGO, program])?;
-    let job = Job { options, folder, ginkgo: bin.join(kube::GINKGO.name), suite: bin.join(program.name) };
-    let count = ginkgo::selected(&job.ginkgo, &job.suite, &options.selection, folder)?;
+    let (ginkgo, suite) = (bin.join(kube::GINKGO.name), bin.join(program.name));
+    let count = ginkgo::selected(&ginkgo, &suite, &options.selection, folder)?;
     if count == 0 {
         bail!(
             "no spec is selected: `--focus` and `--skip` are regular expressions on names of this suite's specs"
         );
     }
+    let job = Job { options, folder, ginkgo, suite, processes: options.processes.min(count) };
     let images = images::e2e::ensure()?;
     let kubelet = options.which.kubelet()?;
     let started = Instant::now();
@@ -51,6 +52,7 @@ struct Job<'a> {
     folder: &'a Path,
     ginkgo: PathBuf,
     suite: PathBuf,
+    processes: usize,
 }
 
 /// What a suite is given to run with.
@@ -72,7 +74,7 @@ impl Job<'_> {
             api_server: recorder.as_ref().and_then(Recorder::api_server),
             ..NodeOptions::new(kubelet)
         };
-        let node = cluster.join(partners).inspect_err(|_| self.keep_logs(cluster.dir()))?;
+        let joined = cluster.join(partners).inspect_err(|_| self.keep_logs(cluster.dir()))?;
         registry::start(cluster.containerd())?;
         let facts = Facts::of(cluster.containerd());
         let working_folder = cluster.dir().join("suite");
@@ -84,7 +86,7 @@ impl Job<'_> {
             working_folder,
         });
         self.keep_logs(cluster.dir());
-        drop(node);
+        drop(joined);
         drop(recorder);
         say::step("removing the cluster");
         cluster.stop()?;
@@ -93,6 +95,7 @@ impl Job<'_> {
 
     fn on_the_machine(&self, kubelet: Kubelet, images: Vec<PathBuf>) -> Result<Verdict> {
         packages::ensure_cluster()?;
+        node::check_machine()?;
         say::step("starting containerd in a folder of its own");
         let containerd = Containerd::start(StartOptions::new(self.options.flavor))?;
         containerd.import(&images)?;
@@ -121,7 +124,7 @@ impl Job<'_> {
             ginkgo: self.ginkgo.clone(),
             suite: self.suite.clone(),
             selection: &self.options.selection,
-            processes: self.options.processes,
+            processes: self.processes,
             flags: ground.flags,
             environment: ground.environment,
             folder: ground.working_folder,
@@ -129,7 +132,7 @@ impl Job<'_> {
             log: self.folder.join("suite.log"),
         };
         say::step(format!("running the suite; all it says is in `{}`", run.log.display()));
-        let mut progress = Progress::new(self.options.processes);
+        let mut progress = Progress::new(self.processes);
         let status = run.carry_out(ground.scratch, |event| progress.hear(event));
         progress.end();
         let status = status?;

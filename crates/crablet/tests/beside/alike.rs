@@ -25,7 +25,22 @@ pub fn pod(pod: &Value) -> Value {
     }
     mask(&mut pod);
     sort_conditions(&mut pod);
+    forget_how_often(&mut pod);
     pod
+}
+
+/// How far a crash loop has come depends on when it is looked at.
+fn forget_how_often(pod: &mut Value) {
+    let containers = pod.pointer_mut("/status/containerStatuses").and_then(Value::as_array_mut);
+    for container in containers.into_iter().flatten() {
+        if container["state"]["waiting"]["reason"] == "CrashLoopBackOff" {
+            container["restartCount"] = "<some>".into();
+            let message = container["state"]["waiting"]["message"].take();
+            let message = message.as_str().unwrap_or_default();
+            let rest = message.strip_prefix("back-off ").and_then(|text| text.split_once(' '));
+            container["state"]["waiting"]["message"] = rest.map(|(_, text)| text).unwrap_or(message).into();
+        }
+    }
 }
 
 /// A request to the runtime without what no two runs share; `own` are paths of this run and what stands for them.
@@ -81,6 +96,10 @@ fn kind_of(word: &str) -> Option<&'static str> {
     let plain = word.strip_prefix("sha256:").unwrap_or(word);
     if plain.len() == 64 && hex(plain) {
         return Some("<id>");
+    }
+    // The random name of a file for last words.
+    if word.len() == 8 && hex(word) {
+        return Some("<random>");
     }
     if (word.len() == 32 && hex(word)) || (word.len() == 36 && hex(&word.replace('-', ""))) {
         return Some("<uid>");

@@ -109,7 +109,7 @@ pub const CASES: &[Case] = &[
 ",
         settled: |status| {
             let main = container(status, "main");
-            main["restartCount"] == 2 && main["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+            main["restartCount"].as_u64() >= Some(1) && main["state"]["waiting"]["reason"] == "CrashLoopBackOff"
         },
     },
     Case {

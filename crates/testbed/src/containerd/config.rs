@@ -58,6 +58,14 @@ disabled_plugins = [
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
   BinaryName = {runc:?}
   Root = {runc_root:?}
+
+# The handler that upstream's suites expect of a node, beside its usual one.
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.test-handler]
+  runtime_type = "io.containerd.runc.v2"
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.test-handler.options]
+  BinaryName = {runc:?}
+  Root = {runc_root:?}
 "#,
         root = scratch.root(),
         state = scratch.state(),
@@ -123,6 +131,14 @@ disabled_plugins = [
   runtime_type = "io.containerd.runc.v2"
 
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+  BinaryName = {runc:?}
+  Root = {runc_root:?}
+
+# The handler that upstream's suites expect of a node, beside its usual one.
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.test-handler]
+  runtime_type = "io.containerd.runc.v2"
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.test-handler.options]
   BinaryName = {runc:?}
   Root = {runc_root:?}
 "#,

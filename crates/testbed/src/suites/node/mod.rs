@@ -31,7 +31,7 @@ pub struct World {
 impl World {
     /// Prepares it in the runtime's scratch folder. `endpoint` is the runtime as the kubelet is to see it.
     pub fn prepare(containerd: &Containerd, kubelet: &Kubelet, endpoint: &str) -> Result<World> {
-        ports::ensure_free()?;
+        check_machine()?;
         traces::note(containerd.scratch())?;
         // The node's address is on the bridge, which is there before the first pod.
         containerd.network().bring_up()?;
@@ -61,6 +61,12 @@ impl World {
         ];
         Ok(World { folder, logs, flags, environment: vec![("PATH", path), ("TMPDIR", temporary.into())] })
     }
+}
+
+/// An error on a machine where the suite cannot run: something has its ports or its folder. Worth asking early.
+pub fn check_machine() -> Result<()> {
+    ports::ensure_free()?;
+    traces::refuse_foreign_kubelet()
 }
 
 fn binary(kubelet: &Kubelet) -> Result<PathBuf> {

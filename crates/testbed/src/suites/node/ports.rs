@@ -43,7 +43,7 @@ fn holder(port: u16) -> Option<String> {
     };
     let found = process::all().into_iter().find(|process| holds(process.pid))?;
     let command = process::command_line(found);
-    Some(format!("{} {}", found.pid, command.into_iter().take(3).collect::<Vec<_>>().join(" ")))
+    Some(format!("{} {}", found.pid, command.into_iter().take(2).collect::<Vec<_>>().join(" ")))
 }
 
 /// `  0: 0100007F:1F90 00000000:0000 0A ... uid timeout inode`: state 0A listens.

@@ -32,14 +32,19 @@ struct Before {
     cgroups: Vec<String>,
 }
 
-/// Notes how the machine is. Refuses one on which a kubelet lives that is not of the test bed.
-pub fn note(scratch: &Scratch) -> Result<()> {
+/// An error on a machine on which a kubelet lives that is not of the test bed.
+pub fn refuse_foreign_kubelet() -> Result<()> {
     if is_in_use(Path::new(KUBELET)) {
         bail!(
             "`{KUBELET}` is in use: the node suite's kubelet knows no other place\n\
              hint: if no kubelet belongs to this machine, remove that folder"
         );
     }
+    Ok(())
+}
+
+/// Notes how the machine is.
+pub fn note(scratch: &Scratch) -> Result<()> {
     traces::note(scratch)?;
     let before = Before {
         entries: SHARED
