@@ -106,7 +106,7 @@ impl Seen {
 fn record(containerd: &Containerd) -> Result<CriProxy> {
     let folder = containerd.scratch().dir();
     let (listen, socket) = (folder.join("recorder.sock"), containerd.scratch().socket());
-    let options = CriOptions::new(&listen, &socket, &folder.join("cri.jsonl"));
+    let options = CriOptions::new(&listen, &socket, folder.join("cri.jsonl"));
     Ok(CriProxy::start_with(&CriOptions { values: Values::Shown, ..options })?)
 }
 
