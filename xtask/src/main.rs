@@ -2,11 +2,16 @@
 
 mod args;
 mod bench;
+mod cluster;
+mod conformance;
 mod demo;
 #[cfg(feature = "protos")]
 mod protos;
+mod recorder;
+mod runtime;
 mod table;
 mod test;
+mod vm;
 mod workspace;
 
 use std::process::ExitCode;
@@ -24,6 +29,24 @@ usage: cargo xtask <command>
          --keep   leave it running in the background
          --stop   remove what `--keep` left running
   test [--only unit|sim|runtime]    check everything; the last line counts the tests
+  cluster [--kubelet crablet|upstream] [--runtime pinned|debian] [--addons] [--once]
+                                    a control plane and one node to play with; Ctrl-C removes it
+         --addons    kube-proxy and CoreDNS, so that services work
+         --once      show the node, then remove everything
+  conformance [--suite shared|node|full] [--kubelet crablet|upstream] [--runtime pinned|debian]
+              [--focus RE] [--skip RE] [--procs N] [--serial] [--record]
+                                    upstream's own specs as judges; results of both kubelets side by side
+         --suite     `shared` (the default): NodeConformance in a cluster; `node`: the node suite's own, which starts
+                     the kubelet itself; `full`: Conformance, in a cluster with kube-proxy and CoreDNS
+         --serial    the specs that must run alone, instead of the others
+         --record    keep each call to the runtime and each request to the API server
+  conformance --report              write `docs/conformance.md` again from what is known
+  vm [--kubelet crablet|upstream|PATH] [--script FILE] [--minutes N]
+                                    boot a Debian node with systemd and cgroup v2, run a script in it, exit with its code
+         --kubelet   `crablet` unless said; it is a unit `kubelet.service` that the script starts
+         --script    without one: static pods, and what the node looks like
+  vm --test [--kubelet crablet|upstream]
+                                    the tests that need such a node; the last line counts them
   bench idle [--pods N] [--seconds N] [--runtime pinned|debian] [--upstream PATH]
                                     what Crablet costs while nothing happens, beside upstream's kubelet
   protos                            generate the gRPC code again";
@@ -46,6 +69,9 @@ fn run() -> Result<ExitCode> {
         Some("demo") => demo::run(args),
         Some("test") => test::run(args),
         Some("bench") => bench::run(args),
+        Some("cluster") => cluster::run(args),
+        Some("conformance") => conformance::run(args),
+        Some("vm") => vm::run(args),
         Some("protos") => protos(),
         None | Some("help" | "--help" | "-h") => {
             println!("{USAGE}");

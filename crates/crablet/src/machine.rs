@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use crablet_planner::pod::SwapControl;
+
 /// Facts about the machine that plans depend on.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
@@ -12,6 +14,10 @@ pub struct Machine {
     pub resolv_conf: String,
     /// Files below `/sys/devices/system/cpu` that containers must not see.
     pub masked_paths: Vec<String>,
+    pub selinux_enabled: bool,
+    /// As cgroups name them, from small to large: `2MB`, `1GB`.
+    pub hugepage_sizes: Vec<String>,
+    pub swap_control: SwapControl,
 }
 
 impl Machine {
@@ -26,6 +32,9 @@ impl Machine {
             milli_cpus: i64::try_from(cpus).unwrap_or(1) * 1000,
             resolv_conf: resolv_conf.map(read_or_say).unwrap_or_default(),
             masked_paths: thermal_files(),
+            selinux_enabled: Path::new("/sys/fs/selinux/enforce").exists(),
+            hugepage_sizes: hugepage_sizes(),
+            swap_control: swap_control(),
         }
     }
 }
@@ -42,6 +51,38 @@ fn memory(meminfo: &str) -> Option<i64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: i64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
+}
+
+/// The kernel has a folder for each size, such as `hugepages-2048kB`.
+fn hugepage_sizes() -> Vec<String> {
+    let Ok(entries) = fs::read_dir("/sys/kernel/mm/hugepages") else {
+        return Vec::new();
+    };
+    let size = |name: &str| name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse::<u64>().ok();
+    let mut sizes: Vec<u64> = entries.flatten().filter_map(|e| size(e.file_name().to_str()?)).collect();
+    sizes.sort_unstable();
+    sizes.into_iter().map(size_name).collect()
+}
+
+/// The root of cgroup v2 has no such file, so the agent's own cgroup is looked at.
+fn swap_control() -> SwapControl {
+    let v2 = Path::new("/sys/fs/cgroup");
+    if v2.join("cgroup.controllers").exists() {
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+        let file = v2.join(own).join("memory.swap.max");
+        return if file.exists() { SwapControl::Alone } else { SwapControl::Absent };
+    }
+    let file = v2.join("memory/memory.memsw.limit_in_bytes");
+    if file.exists() { SwapControl::Together } else { SwapControl::Absent }
+}
+
+fn size_name(kib: u64) -> String {
+    match kib {
+        kib if kib % (1 << 20) == 0 => format!("{}GB", kib >> 20),
+        kib if kib % (1 << 10) == 0 => format!("{}MB", kib >> 10),
+        kib => format!("{kib}KB"),
+    }
 }
 
 fn thermal_files() -> Vec<String> {
@@ -64,7 +105,12 @@ fn thermal_files() -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::memory;
+    use super::{memory, size_name};
+
+    #[test]
+    fn huge_pages_are_named_as_cgroups_do() {
+        assert_eq!([64, 2048, 1 << 20].map(size_name), ["64KB", "2MB", "1GB"]);
+    }
 
     #[test]
     fn memory_is_read_from_meminfo() {

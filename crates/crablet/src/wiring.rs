@@ -243,6 +243,9 @@ fn node_facts(settings: &Settings, machine: &Machine) -> NodeFacts {
         cpu_cfs_quota: false,
         seccomp_default: false,
         extra_masked_paths: machine.masked_paths.clone(),
+        selinux_enabled: machine.selinux_enabled,
+        hugepage_sizes: machine.hugepage_sizes.clone(),
+        swap_control: machine.swap_control,
         max_crash_loop_seconds: 0,
     };
     set_changeable(&mut node, settings);

@@ -293,6 +293,12 @@ pub struct ContainerConfig {
     pub stdin_once: bool,
     pub tty: bool,
     pub resources: LinuxResources,
+    /// Bytes of huge pages by their size (`2MB`); every size that the machine has is named.
+    pub hugepage_limits: Vec<(String, u64)>,
+    /// Bytes of memory and swap together; 0 says nothing.
+    pub memory_swap_limit: i64,
+    /// Files of cgroup v2 and what is to be written there.
+    pub unified: Map,
     pub security: ContainerSecurity,
 }
 

@@ -30,6 +30,7 @@ async fn pods(State(view): State<Arc<dyn PodView>>) -> Response {
 fn pod_list(pods: &[bytes::Bytes]) -> Vec<u8> {
     const HEAD: &[u8] = br#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":["#;
     const TAIL: &[u8] = b"]}\n";
+    const ITEM_KIND: &[u8] = br#"{"apiVersion":"v1","kind":"Pod","#;
     let size = pods.iter().map(|pod| pod.len() + 1).sum::<usize>() + HEAD.len() + TAIL.len();
     let mut list = Vec::with_capacity(size);
     list.extend_from_slice(HEAD);
@@ -37,7 +38,14 @@ fn pod_list(pods: &[bytes::Bytes]) -> Vec<u8> {
         if index > 0 {
             list.push(b',');
         }
-        list.extend_from_slice(pod);
+        // Upstream leaves the kind of a list's items to the list.
+        match pod.strip_prefix(ITEM_KIND) {
+            Some(rest) => {
+                list.push(b'{');
+                list.extend_from_slice(rest);
+            }
+            None => list.extend_from_slice(pod),
+        }
     }
     list.extend_from_slice(TAIL);
     list

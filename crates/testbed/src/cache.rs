@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 
+use crate::mounts;
+
 /// `$CRABLET_CACHE`, else `$XDG_CACHE_HOME/crablet`, else `$HOME/.cache/crablet`; made when missing.
 pub fn dir() -> Result<PathBuf> {
     let dir = choose(|name| env::var_os(name).map(PathBuf::from)).ok_or_else(|| {
@@ -43,6 +45,8 @@ pub fn build_once(target: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Resu
     let temporary = parent.join(format!("{name}.tmp"));
     // We hold the lock, so a temporary folder that is there was left by a builder that died.
     if temporary.exists() {
+        // A root file system may have had parts of the machine mounted into it.
+        mounts::remove_below(&temporary)?;
         fs::remove_dir_all(&temporary)?;
     }
     fs::create_dir_all(&temporary)?;

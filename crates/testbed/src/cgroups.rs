@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::process::ProcessId;
+use anyhow::{Context, Result};
+
+use crate::process::{self, ProcessId};
 use crate::wait::{self, Deadline};
 
 const MOUNT: &str = "/sys/fs/cgroup";
@@ -73,6 +75,48 @@ pub fn remove(cgroups: &[PathBuf], last: bool) {
     if last {
         remove_shared_parents();
     }
+}
+
+/// Makes a cgroup in every hierarchy of cgroup v1, or in the one of v2.
+pub fn create(path: &str) -> Result<()> {
+    for hierarchy in hierarchies() {
+        let cgroup = hierarchy.join(path.trim_start_matches('/'));
+        fs::create_dir_all(&cgroup).with_context(|| format!("cannot make cgroup `{}`", cgroup.display()))?;
+        // A new cpuset of v1 is empty, and no process may enter it before it is told what its parent has.
+        for file in ["cpuset.cpus", "cpuset.mems"] {
+            if hierarchy.ends_with("cpuset")
+                && let Ok(parents) = fs::read_to_string(hierarchy.join(file))
+            {
+                fs::write(cgroup.join(file), parents)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Removes a cgroup and all below it, in every hierarchy, with the processes that are in it.
+pub fn remove_tree(path: &str) {
+    let mut found = Vec::new();
+    for hierarchy in hierarchies() {
+        let cgroup = hierarchy.join(path.trim_start_matches('/'));
+        if cgroup.exists() {
+            collect(&cgroup, &mut found, &|_| true);
+            found.push(cgroup);
+        }
+    }
+    process::kill_all(&processes(&found), Deadline::after(Duration::from_secs(10)));
+    remove(&found, false);
+}
+
+/// The folders in which cgroup v1 mounts its hierarchies; v2 has one.
+fn hierarchies() -> Vec<PathBuf> {
+    if Path::new(MOUNT).join("cgroup.controllers").exists() {
+        return vec![MOUNT.into()];
+    }
+    let Ok(entries) = fs::read_dir(MOUNT) else { return Vec::new() };
+    let folders =
+        entries.filter_map(Result::ok).filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders.map(|entry| entry.path()).collect()
 }
 
 fn is_pod(dir: &Path) -> bool {

@@ -5,6 +5,7 @@
 //! | [`containerd`] | a real containerd of our own (the distribution's or the pinned one), and proof that it left nothing |
 //! | [`agent`] | the `crablet` binary as a child: start, kill -9, manifests, waiting for what it reports |
 //! | [`images`] | images made on the spot, without a registry |
+//! | [`images::e2e`], [`debian`] | the images of upstream's suites, and the root file systems under them |
 //! | [`http`] | the few lines of HTTP/1.1 that tests need, over TCP and unix sockets |
 //! | [`packages`], [`pinned`], [`cache`] | what must be installed or built first, and where it is kept |
 //! | [`scratch`], [`teardown`], [`guard`] | folders that know how to be removed: on drop, on Ctrl-C, by the next run |
@@ -15,10 +16,17 @@
 pub mod agent;
 pub mod cache;
 mod cgroups;
+pub mod cluster;
 pub mod containerd;
+pub mod coredns;
+pub mod daemon;
+pub mod debian;
+pub mod gobuild;
 pub mod guard;
 pub mod http;
 pub mod images;
+pub mod kube;
+pub mod longrun;
 mod mounts;
 pub mod network;
 pub mod packages;
@@ -27,7 +35,11 @@ pub mod process;
 pub mod say;
 pub mod scratch;
 pub mod sha256;
+pub mod suites;
 pub mod teardown;
+pub mod traces;
+pub mod upstream;
+pub mod vm;
 pub mod wait;
 
 pub use agent::{Agent, Snapshot};

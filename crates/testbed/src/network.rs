@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -68,6 +69,34 @@ impl Network {
         format!("10.213.{}.", self.number)
     }
 
+    /// The host's address on the bridge: pods' gateway, and the address of a cluster that lives on this network.
+    pub fn gateway(self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 213, self.number, 1)
+    }
+
+    /// The addresses of a cluster's services.
+    pub fn service_subnet(self) -> String {
+        format!("10.214.{}.0/24", self.number)
+    }
+
+    pub fn service_address(self, host: u8) -> Ipv4Addr {
+        Ipv4Addr::new(10, 214, self.number, host)
+    }
+
+    /// The cgroup below which a kubelet on this network has all of its own, in each hierarchy.
+    pub fn cgroup_root(self) -> String {
+        format!("/{}", self.name())
+    }
+
+    /// Gives the host its address on the bridge now; the bridge plugin would do it with the first pod.
+    pub(crate) fn bring_up(self) -> Result<()> {
+        let bridge = self.bridge();
+        let address = format!("{}/24", self.gateway());
+        output_of(ip().args(["address", "replace", &address, "dev", &bridge]))?;
+        output_of(ip().args(["link", "set", &bridge, "up"]))?;
+        Ok(())
+    }
+
     pub fn bridge_exists(self) -> bool {
         Path::new("/sys/class/net").join(self.bridge()).exists()
     }
@@ -124,6 +153,7 @@ impl Network {
         if last {
             let left: Vec<String> = rules.into_iter().filter(|rule| !self.owns(rule)).collect();
             removal.extend(shared_removal(&left));
+            removal.extend(abandoned_chains(&saved_nat_table()));
         }
         self.remove_cached_results();
         removal.carry_out()
@@ -157,11 +187,30 @@ fn ip() -> Command {
     Command::new(packages::program("ip").unwrap_or_else(|| "ip".into()))
 }
 
-/// The NAT table's rules, one line each; none where iptables is missing or its modules are.
+/// The NAT table's rules, one line each.
 fn saved_rules() -> Vec<String> {
-    let Some(save) = packages::program("iptables-save") else { return Vec::new() };
-    let text = output_of(Command::new(save).args(["-t", "nat"])).unwrap_or_default();
-    text.lines().filter(|line| line.starts_with("-A ")).map(str::to_owned).collect()
+    saved_nat_table().lines().filter(|line| line.starts_with("-A ")).map(str::to_owned).collect()
+}
+
+/// As iptables-save shows it; empty where iptables is missing or its modules are.
+fn saved_nat_table() -> String {
+    let Some(save) = packages::program("iptables-save") else { return String::new() };
+    output_of(Command::new(save).args(["-t", "nat"])).unwrap_or_default()
+}
+
+/// Chains that a plugin made and nobody uses: it was killed between a pod's chain and the chain's first rule, or
+/// between the last rule and the chain.
+fn abandoned_chains(table: &str) -> Removal {
+    let is_named = |rule: &str, chain: &str| {
+        rule.starts_with(&format!("-A {chain} ")) || jump_target(rule) == Some(chain)
+    };
+    let is_used = |chain: &str| table.lines().any(|line| line.starts_with("-A ") && is_named(line, chain));
+    let chains = table.lines().filter_map(|line| line.strip_prefix(':')?.split(' ').next());
+    let of_pods = chains.filter(|chain| chain.starts_with("CNI-") && !SHARED_CHAINS.contains(chain));
+    Removal {
+        rules: Vec::new(),
+        chains: of_pods.filter(|chain| !is_used(chain)).map(str::to_owned).collect(),
+    }
 }
 
 fn jump_target(rule: &str) -> Option<&str> {
@@ -259,6 +308,14 @@ mod tests {
         let removal = Network { number: 1 }.rules_removal(&rules());
         assert_eq!(removal.rules, [RULES[3], RULES[6]]);
         assert_eq!(removal.chains, ["CNI-DN-cccc", "CNI-aaaa"]);
+    }
+
+    #[test]
+    fn chains_without_rules_or_jumps_are_abandoned() {
+        let chains =
+            ":PREROUTING ACCEPT [0:0]\n:CNI-aaaa - [0:0]\n:CNI-dddd - [0:0]\n:CNI-HOSTPORT-MASQ - [0:0]\n";
+        let removal = abandoned_chains(&format!("{chains}{}", RULES.join("\n")));
+        assert_eq!(removal.chains, ["CNI-dddd"]);
     }
 
     #[test]

@@ -36,6 +36,31 @@ const TO_BUILD_RUNC: &[Package] = &[
     Package { name: "pkg-config", found: || program("pkg-config").is_some() },
 ];
 
+/// What a control plane takes beyond Kubernetes' own programs, and what kubelets and kube-proxy call.
+const TO_RUN_A_CLUSTER: &[Package] = &[
+    Package { name: "etcd-server", found: || program("etcd").is_some() },
+    Package { name: "conntrack", found: || program("conntrack").is_some() },
+    Package { name: "ethtool", found: || program("ethtool").is_some() },
+    Package { name: "kmod", found: || program("modprobe").is_some() },
+    Package { name: "socat", found: || program("socat").is_some() },
+];
+
+/// What building BusyBox from source takes beyond a C compiler.
+const TO_BUILD_BUSYBOX: &[Package] = &[
+    Package { name: "bzip2", found: || program("bzip2").is_some() },
+    Package { name: "make", found: || program("make").is_some() },
+];
+
+/// What makes root file systems of Debian.
+const TO_BOOTSTRAP: &[Package] =
+    &[Package { name: "debootstrap", found: || program("debootstrap").is_some() }];
+
+/// What a virtual machine takes.
+const TO_RUN_A_VM: &[Package] = &[
+    Package { name: "qemu-system-x86", found: || program("qemu-system-x86_64").is_some() },
+    Package { name: "e2fsprogs", found: || program("mke2fs").is_some() },
+];
+
 /// Makes sure that pods can be run with the distribution's runtime.
 pub fn ensure_runtime() -> Result<()> {
     ensure(TO_RUN)
@@ -49,6 +74,33 @@ pub fn runtime_is_there() -> bool {
 /// Makes sure that the pinned runtime can be built. Go itself is not a package here: Debian's is too old.
 pub fn ensure_build() -> Result<()> {
     ensure(TO_BUILD_RUNC)
+}
+
+/// Makes sure that a control plane and its nodes can be run.
+pub fn ensure_cluster() -> Result<()> {
+    ensure_runtime()?;
+    ensure(TO_RUN_A_CLUSTER)
+}
+
+/// Makes sure that BusyBox can be built.
+pub fn ensure_busybox_build() -> Result<()> {
+    ensure(TO_BUILD_BUSYBOX)
+}
+
+/// Whether nothing would have to be installed for that.
+pub fn cluster_is_there() -> bool {
+    runtime_is_there() && TO_RUN_A_CLUSTER.iter().all(|package| (package.found)())
+}
+
+/// Makes sure that a root file system of Debian can be made.
+pub fn ensure_bootstrap() -> Result<()> {
+    ensure(TO_BOOTSTRAP)
+}
+
+/// Makes sure that a virtual machine can be made and run.
+pub fn ensure_vm() -> Result<()> {
+    ensure(TO_BOOTSTRAP)?;
+    ensure(TO_RUN_A_VM)
 }
 
 fn ensure(packages: &[Package]) -> Result<()> {

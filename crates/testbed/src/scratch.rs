@@ -85,6 +85,11 @@ impl Scratch {
         self.dir.join("cni-data")
     }
 
+    /// Where the runtime looks for registries that stand in for others.
+    pub fn registry_hosts(&self) -> PathBuf {
+        self.dir.join("hosts")
+    }
+
     /// Where shims listen, if the runtime lets us choose.
     pub fn shim_sockets(&self) -> PathBuf {
         self.dir.join("s")
@@ -92,6 +97,11 @@ impl Scratch {
 
     pub(crate) fn network_file(&self) -> PathBuf {
         self.dir.join("network")
+    }
+
+    /// Names the kube-proxy whose rules are to be removed with the rest.
+    pub(crate) fn proxy_file(&self) -> PathBuf {
+        self.dir.join("kube-proxy")
     }
 
     fn owner_file(&self) -> PathBuf {

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::network::Network;
 use crate::process::{self, ProcessId};
 use crate::scratch::{self, Scratch};
 use crate::wait::Deadline;
-use crate::{cgroups, mounts};
+use crate::{cgroups, mounts, packages, say, suites, traces};
 
 /// How long killed processes may take to be gone.
 const DEATH: Duration = Duration::from_secs(10);
@@ -29,14 +30,39 @@ pub fn remove(scratch: &Scratch) -> Result<()> {
     let groups = cgroups::of_containers(&ids);
     cgroups::remove(&groups, last);
     let unmounted = mounts::remove_below(scratch.dir());
+    if let Some(network) = Network::of(scratch) {
+        cgroups::remove_tree(&network.cgroup_root());
+    }
+    remove_proxy_rules(scratch);
+    let suites = suites::remove_traces(scratch);
+    traces::put_back(scratch);
     let network = Network::of(scratch).map_or(Ok(()), |network| network.remove(last));
     remove_outside_traces(scratch, &ids);
     // The folder goes last and only when all else is gone: it is what the next sweep finds its work by, and behind a
     // mount that stayed there may be files of the machine.
-    killed.and(unmounted).and(network)?;
+    killed.and(unmounted).and(suites).and(network)?;
     remove_folder(scratch.dir())?;
     scratch::forget(scratch.dir());
     Ok(())
+}
+
+/// kube-proxy itself knows best which rules are its own; no other cluster's can be there beside them. The one chain that
+/// it leaves is where kubelets would have put rules: it goes when it is empty.
+fn remove_proxy_rules(scratch: &Scratch) {
+    let Ok(binary) = fs::read_to_string(scratch.proxy_file()) else { return };
+    if let Err(error) = process::output_of(Command::new(binary).arg("--cleanup")) {
+        say::note(format!("kube-proxy did not remove its rules: {error:#}"));
+    }
+    for program in ["iptables", "ip6tables"].into_iter().filter_map(packages::program) {
+        let filter =
+            |args: &[&str]| process::output_of(Command::new(&program).args(["--wait", "10"]).args(args));
+        if filter(&["-S", "KUBE-FIREWALL"]).is_ok_and(|rules| rules.lines().count() == 1) {
+            for chain in ["INPUT", "OUTPUT"] {
+                let _ = filter(&["-D", chain, "-j", "KUBE-FIREWALL"]);
+            }
+            let _ = filter(&["-X", "KUBE-FIREWALL"]);
+        }
+    }
 }
 
 fn remove_folder(dir: &Path) -> Result<()> {
@@ -51,6 +77,7 @@ fn remove_folder(dir: &Path) -> Result<()> {
 /// Kills in rounds, since a process that is about to be killed may just have started another.
 fn kill_processes(scratch: &Scratch, ids: &[String]) -> Result<()> {
     let deadline = Deadline::after(DEATH);
+    suites::kill(scratch, deadline);
     // The agent first, so that it does not start again what is killed next; then the daemon and the rest.
     process::kill_all(&scratch.noted_processes(), deadline);
     loop {

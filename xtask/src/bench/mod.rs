@@ -2,19 +2,18 @@
 
 mod measure;
 mod subjects;
-mod traces;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use crablet_testbed::{Containerd, Flavor, StartOptions, cache, guard, packages, say};
+use crablet_testbed::{Containerd, Flavor, StartOptions, guard, kube, packages, say};
 
 use self::measure::Figures;
 use self::subjects::{CrabletSubject, Subject, UpstreamSubject};
 use crate::args::Args;
+use crate::runtime::Runtime;
 use crate::{table, workspace};
 
 /// Work that follows a start (image lists, first status rounds) must be over before the window opens.
@@ -24,7 +23,7 @@ struct Plan {
     pods: usize,
     window: Duration,
     flavor: Flavor,
-    upstream: Option<PathBuf>,
+    upstream: PathBuf,
 }
 
 pub fn run(mut args: Args) -> Result<ExitCode> {
@@ -32,50 +31,23 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
         Some("idle") => {}
         _ => bail!("there is one bench: `cargo xtask bench idle`"),
     }
-    let plan = Plan {
+    let mut plan = Plan {
         pods: args.value("--pods")?.unwrap_or(50),
         window: Duration::from_secs(args.value("--seconds")?.unwrap_or(60)),
         flavor: args.value::<Runtime>("--runtime")?.map_or(Flavor::Pinned, |runtime| runtime.0),
-        upstream: args.value("--upstream")?.or_else(cached_upstream),
+        upstream: args.value("--upstream")?.unwrap_or_default(),
     };
     args.done()?;
     guard::install()?;
+    if plan.upstream.as_os_str().is_empty() {
+        plan.upstream = kube::ensure(&[kube::KUBELET])?.join(kube::KUBELET.name);
+    }
     packages::ensure_runtime()?;
     say::step("building crablet");
     let crablet = measure_subject(&plan, &CrabletSubject { binary: workspace::build_crablet()? })?;
-    let upstream = match &plan.upstream {
-        Some(binary) => Some(measure_subject(&plan, &UpstreamSubject { binary: binary.clone() })?),
-        None => None,
-    };
-    print_report(&plan, &crablet, upstream.as_ref());
+    let upstream = measure_subject(&plan, &UpstreamSubject { binary: plan.upstream.clone() })?;
+    print_report(&plan, &crablet, &upstream);
     Ok(ExitCode::SUCCESS)
-}
-
-struct Runtime(Flavor);
-
-#[derive(Debug, thiserror::Error)]
-#[error("it is one of `pinned` and `debian`")]
-struct UnknownRuntime;
-
-impl FromStr for Runtime {
-    type Err = UnknownRuntime;
-
-    fn from_str(text: &str) -> Result<Runtime, UnknownRuntime> {
-        Flavor::ALL.into_iter().find(|flavor| flavor.name() == text).map(Runtime).ok_or(UnknownRuntime)
-    }
-}
-
-/// Upstream's kubelet, if someone built it into the cache: `<cache>/kube*/bin/kubelet`.
-fn cached_upstream() -> Option<PathBuf> {
-    let mut found: Vec<PathBuf> = std::fs::read_dir(cache::dir().ok()?)
-        .ok()?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("kube")))
-        .map(|path| path.join("bin/kubelet"))
-        .filter(|path| path.is_file())
-        .collect();
-    found.sort();
-    found.pop()
 }
 
 /// A fresh runtime for each, so that one's leavings are not the other's work.
@@ -98,22 +70,13 @@ fn measure_subject(plan: &Plan, subject: &dyn Subject) -> Result<Figures> {
     Ok(figures)
 }
 
-fn print_report(plan: &Plan, crablet: &Figures, upstream: Option<&Figures>) {
-    let mut rows = vec![vec![format!("IDLE, {} PODS", plan.pods), "CRABLET".into()]];
-    rows.extend(crablet.rows().into_iter().map(|row| vec![row.name.into(), row.shown()]));
-    if let Some(upstream) = upstream {
-        rows[0].extend(["UPSTREAM".into(), "RATIO".into()]);
-        for (row, (ours, theirs)) in rows[1..].iter_mut().zip(crablet.rows().iter().zip(upstream.rows())) {
-            row.push(theirs.shown());
-            row.push(if ours.value > 0.0 {
-                format!("1 : {:.1}", theirs.value / ours.value)
-            } else {
-                "-".into()
-            });
-        }
+fn print_report(plan: &Plan, crablet: &Figures, upstream: &Figures) {
+    let heading = [format!("IDLE, {} PODS", plan.pods), "CRABLET".into(), "UPSTREAM".into(), "RATIO".into()];
+    let mut rows = vec![heading.to_vec()];
+    for (ours, theirs) in crablet.rows().iter().zip(upstream.rows()) {
+        let ratio =
+            if ours.value > 0.0 { format!("1 : {:.1}", theirs.value / ours.value) } else { "-".into() };
+        rows.push(vec![ours.name.into(), ours.shown(), theirs.shown(), ratio]);
     }
     println!("\n{}", table::render(&rows));
-    if upstream.is_none() {
-        say::note("hint: `--upstream PATH` measures upstream's kubelet beside it");
-    }
 }

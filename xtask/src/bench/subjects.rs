@@ -1,20 +1,14 @@
 //! The two agents that are measured, started with the same pods.
 
-use std::fs;
-use std::net::Ipv4Addr;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use crablet_testbed::agent::free_port;
+use anyhow::{Result, bail};
 use crablet_testbed::process::ProcessId;
-use crablet_testbed::wait::{self, Deadline};
-use crablet_testbed::{Agent, Containerd, http, images};
+use crablet_testbed::upstream::Upstream;
+use crablet_testbed::wait::Deadline;
+use crablet_testbed::{Agent, Containerd, images};
 use serde_json::Value;
-
-use super::traces::Traces;
 
 /// How long all pods may take; upstream starts a few at a time on a small machine.
 const START: Duration = Duration::from_secs(600);
@@ -99,104 +93,20 @@ impl Subject for UpstreamSubject {
     }
 
     fn start(&self, containerd: &Containerd, pods: usize) -> Result<Box<dyn Running>> {
-        let home = containerd.scratch().dir().join("upstream");
-        let manifests = home.join("manifests");
-        fs::create_dir_all(&manifests)?;
+        let kubelet = Upstream::start(containerd, &self.binary, "bench", &containerd.endpoint())?;
         for number in 0..pods {
-            fs::write(manifests.join(format!("idle-{number}.yaml")), manifest(number))?;
+            kubelet.put_manifest(&format!("idle-{number}.yaml"), &manifest(number))?;
         }
-        let read_only = free_port()?;
-        fs::write(home.join("config.yaml"), upstream_config(containerd, &home, read_only)?)?;
-        let log = fs::File::create(home.join("kubelet.log"))?;
-        let traces = Traces::note();
-        let mut command = Command::new(&self.binary);
-        command
-            .arg("--config")
-            .arg(home.join("config.yaml"))
-            .arg("--root-dir")
-            .arg(home.join("root"))
-            .arg("--cert-dir")
-            .arg(home.join("pki"))
-            .args(["--hostname-override", "bench"])
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .process_group(0);
-        let child = command.spawn().with_context(|| format!("cannot start `{}`", self.binary.display()))?;
-        containerd.scratch().note_process("upstream", child.id())?;
-        let mut running = RunningUpstream { child, _traces: traces };
-        // Standalone, upstream tells nobody when a pod changes: its read-only port must be asked again and again.
-        let all_run =
-            || running.child.try_wait().is_ok_and(|end| end.is_some()) || running_pods(read_only) == pods;
-        let in_time = wait::until(Deadline::after(START), all_run);
-        if !in_time || running.child.try_wait()?.is_some() {
-            let log = fs::read_to_string(home.join("kubelet.log")).unwrap_or_default();
-            let lines: Vec<&str> = log.lines().collect();
-            bail!(
-                "upstream's kubelet did not get there:\n{}",
-                lines[lines.len().saturating_sub(20)..].join("\n")
-            );
-        }
-        Ok(Box::new(running))
+        let runs = |pod: &&Value| pod["status"]["phase"] == "Running";
+        kubelet.wait_for(START, |all| all.iter().filter(runs).count() == pods)?;
+        Ok(Box::new(RunningUpstream(kubelet)))
     }
 }
 
-struct RunningUpstream {
-    child: Child,
-    _traces: Traces,
-}
+struct RunningUpstream(Upstream);
 
 impl Running for RunningUpstream {
     fn pid(&self) -> u32 {
-        self.child.id()
+        self.0.pid()
     }
-}
-
-impl Drop for RunningUpstream {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Upstream's defaults, except: cgroup v1 is a fact of test machines, nodes' cgroups are left alone by both agents, and
-/// no iptables chains are made that nobody would remove.
-fn upstream_config(containerd: &Containerd, home: &Path, read_only: u16) -> Result<String> {
-    let (home, endpoint, port, healthz) = (home.display(), containerd.endpoint(), free_port()?, free_port()?);
-    Ok(format!(
-        "apiVersion: kubelet.config.k8s.io/v1beta1
-kind: KubeletConfiguration
-staticPodPath: {home}/manifests
-podLogsDir: {home}/pod-logs
-volumePluginDir: {home}/volume-plugins
-containerRuntimeEndpoint: {endpoint}
-address: 127.0.0.1
-port: {port}
-readOnlyPort: {read_only}
-healthzPort: {healthz}
-failCgroupV1: false
-cgroupsPerQOS: false
-enforceNodeAllocatable: []
-failSwapOn: false
-makeIPTablesUtilChains: false
-authentication:
-  anonymous:
-    enabled: true
-  webhook:
-    enabled: false
-authorization:
-  mode: AlwaysAllow
-"
-    ))
-}
-
-fn running_pods(read_only: u16) -> usize {
-    let ask = || -> Result<usize> {
-        let deadline = Deadline::after(Duration::from_secs(10));
-        let text = http::tcp((Ipv4Addr::LOCALHOST, read_only).into(), "GET", "/pods", deadline)?.text()?;
-        let pods: Value = serde_json::from_str(&text)?;
-        let items = pods["items"].as_array().context("a list of pods")?;
-        Ok(items.iter().filter(|pod| pod["status"]["phase"] == "Running").count())
-    };
-    ask().unwrap_or(0)
 }

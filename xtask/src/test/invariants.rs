@@ -26,7 +26,7 @@ const LAYERS: &[&[&str]] = &[
     &["crablet-config", "crablet-model", "crablet-protos"],
 ];
 /// Developer tools: nothing that ships may depend on them.
-const TOOLS: &[&str] = &["crablet-testbed", "xtask"];
+const TOOLS: &[&str] = &["crablet-proxy", "crablet-testbed", "xtask"];
 /// The planner decides from its inputs alone, so nothing that waits, reads or asks the system may be in reach.
 const NOT_IN_PLANNER: &[&str] = &["tokio", "rustix", "libc", "mio", "async-std"];
 /// TLS is rustls with ring.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use crablet_testbed::guard::{self, Group};
-use crablet_testbed::{Flavor, packages, pinned, say, scratch};
+use crablet_testbed::{Flavor, cluster, packages, pinned, say, scratch};
 
 use self::tally::Tally;
 use self::targets::Only;
@@ -25,16 +25,18 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
     let mut report = Report::default();
     let mut tally = Tally::default();
     let mut runtimes = String::from("none");
+    let mut clusters = false;
     if only.is_none_or(Only::needs_runtime) {
         report.stage("packages", packages::ensure_runtime);
         runtimes = prepare_runtimes(&mut report);
+        clusters = prepare_clusters(&mut report);
     }
     if only.is_none() {
         report.stage("format", || cargo(&["fmt", "--all", "--check"]));
         report.stage("lints", || cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
         report.stage("invariants", invariants::check);
     }
-    report.stage("tests", || cargo_test(only, &runtimes, &mut tally));
+    report.stage("tests", || cargo_test(only, &runtimes, clusters, &mut tally));
     // A test that was killed (by a time limit, by hand) could not clean up after itself.
     scratch::sweep()?;
     println!("\n{}", report.render());
@@ -57,6 +59,13 @@ fn prepare_runtimes(report: &mut Report) -> String {
     names.join(",")
 }
 
+/// Whether the tests may start clusters: as the environment says, or yes; a control plane that cannot be built is a
+/// failed stage, and the other tests still run.
+fn prepare_clusters(report: &mut Report) -> bool {
+    let wanted = std::env::var("CRABLET_TEST_CLUSTER").map_or(true, |wanted| wanted == "yes");
+    wanted && report.stage("control plane", cluster::prepare)
+}
+
 fn cargo(args: &[&str]) -> Result<()> {
     let mut child = workspace::cargo().args(args).spawn().context("cannot run `cargo`")?;
     let _group = Group::of(&child);
@@ -68,7 +77,7 @@ fn cargo(args: &[&str]) -> Result<()> {
 }
 
 /// Runs the tests, shows their output as it comes, and counts from cargo's own result lines.
-fn cargo_test(only: Option<Only>, runtimes: &str, tally: &mut Tally) -> Result<()> {
+fn cargo_test(only: Option<Only>, runtimes: &str, clusters: bool, tally: &mut Tally) -> Result<()> {
     let mut command = workspace::cargo();
     command.args(["test", "--no-fail-fast"]);
     match only {
@@ -78,7 +87,9 @@ fn cargo_test(only: Option<Only>, runtimes: &str, tally: &mut Tally) -> Result<(
     if std::io::stdout().is_terminal() {
         command.args(["--color", "always"]);
     }
-    let mut child = command.env("CRABLET_TEST_RUNTIMES", runtimes).stdout(Stdio::piped()).spawn()?;
+    command.env("CRABLET_TEST_RUNTIMES", runtimes);
+    command.env("CRABLET_TEST_CLUSTER", if clusters { "yes" } else { "no" });
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
     let _group = Group::of(&child);
     let output = BufReader::new(child.stdout.take().context("the pipe was asked for")?);
     for line in output.split(b'\n') {

@@ -1,6 +1,6 @@
 //! Which test programs belong to `--only unit`, `sim` and `runtime`, decided by name so that a new file finds its place:
-//! programs called `sim*` are the simulation; the other programs in `tests/` of `crablet` and `crablet-testbed` run on
-//! real runtimes; all else (and whatever sits beside the code) is a unit test.
+//! programs called `sim*` are the simulation; the other programs in `tests/` of `crablet` and `crablet-testbed`, and those
+//! called `runtime*`, run on real runtimes; all else (and whatever sits beside the code) is a unit test.
 
 use std::str::FromStr;
 
@@ -73,7 +73,7 @@ fn test_programs(package: &Value) -> impl Iterator<Item = &str> {
 fn kind_of(package: &str, program: &str) -> Only {
     if program.starts_with("sim") {
         Only::Sim
-    } else if package == "crablet" || package == "crablet-testbed" {
+    } else if package == "crablet" || package == "crablet-testbed" || program.starts_with("runtime") {
         Only::Runtime
     } else {
         Only::Unit
@@ -89,5 +89,7 @@ mod tests {
         assert_eq!(kind_of("crablet", "simulation"), Only::Sim);
         assert_eq!(kind_of("crablet", "restart"), Only::Runtime);
         assert_eq!(kind_of("crablet-planner", "properties"), Only::Unit);
+        assert_eq!(kind_of("crablet-proxy", "runtime"), Only::Runtime);
+        assert_eq!(kind_of("crablet-proxy", "cri"), Only::Unit);
     }
 }

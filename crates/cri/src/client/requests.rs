@@ -67,7 +67,12 @@ pub fn container(config: &ContainerConfig) -> wire::ContainerConfig {
         stdin_once: config.stdin_once,
         tty: config.tty,
         linux: Some(wire::LinuxContainerConfig {
-            resources: Some(resources(&config.resources)),
+            resources: Some(wire::LinuxContainerResources {
+                hugepage_limits: config.hugepage_limits.iter().map(hugepage_limit).collect(),
+                memory_swap_limit_in_bytes: config.memory_swap_limit,
+                unified: config.unified.clone(),
+                ..resources(&config.resources)
+            }),
             security_context: Some(container_security(&config.security)),
         }),
         ..Default::default()
@@ -85,13 +90,14 @@ pub fn pull(image: &str, pod: Option<&SandboxConfig>) -> wire::PullImageRequest 
 }
 
 fn container_security(security: &ContainerSecurity) -> wire::LinuxContainerSecurityContext {
-    let capabilities = wire::Capability {
+    let asked = !security.add_capabilities.is_empty() || !security.drop_capabilities.is_empty();
+    let capabilities = asked.then(|| wire::Capability {
         add_capabilities: security.add_capabilities.clone(),
         drop_capabilities: security.drop_capabilities.clone(),
         add_ambient_capabilities: Vec::new(),
-    };
+    });
     wire::LinuxContainerSecurityContext {
-        capabilities: Some(capabilities),
+        capabilities,
         privileged: security.privileged,
         namespace_options: Some(namespaces(&security.namespaces)),
         run_as_user: security.run_as_user.map(int64),
@@ -119,13 +125,20 @@ fn resources(numbers: &LinuxResources) -> wire::LinuxContainerResources {
     }
 }
 
+fn hugepage_limit((page_size, limit): &(String, u64)) -> wire::HugepageLimit {
+    wire::HugepageLimit { page_size: page_size.clone(), limit: *limit }
+}
+
 fn namespaces(options: &NamespaceOptions) -> wire::NamespaceOption {
     wire::NamespaceOption {
         network: mode(options.network),
         pid: mode(options.pid),
         ipc: mode(options.ipc),
         target_id: String::new(),
-        userns_options: None,
+        userns_options: Some(wire::UserNamespace {
+            mode: wire::NamespaceMode::Node.into(),
+            ..Default::default()
+        }),
     }
 }
 

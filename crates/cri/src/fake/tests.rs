@@ -94,6 +94,9 @@ fn container(pod: &PodRef, name: &str, attempt: u32) -> ContainerConfig {
         stdin_once: false,
         tty: false,
         resources: LinuxResources::default(),
+        hugepage_limits: Vec::new(),
+        memory_swap_limit: 0,
+        unified: Map::new(),
         security: ContainerSecurity::default(),
     }
 }

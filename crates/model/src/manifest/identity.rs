@@ -25,6 +25,10 @@ pub(super) fn apply(pod: &mut Pod, origin: &Origin<'_>, node_name: &str, warning
     meta.uid = Some(uid);
     let spec = pod.spec.get_or_insert_default();
     spec.node_name = Some(node_name.to_owned());
+    for container in &mut spec.containers {
+        // In Go it is a value, not a pointer: an empty one is there and shown as well.
+        container.resources.get_or_insert_default();
+    }
     if !matches!(origin, Origin::Url { .. }) {
         tolerate_no_execute(spec.tolerations.get_or_insert_default());
     }

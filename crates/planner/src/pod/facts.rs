@@ -101,6 +101,17 @@ pub struct PreparedImage {
     pub username: String,
 }
 
+/// How the machine's cgroups limit swap, if they do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SwapControl {
+    #[default]
+    Absent,
+    /// cgroup v1 limits memory and swap together.
+    Together,
+    /// cgroup v2 limits swap on its own.
+    Alone,
+}
+
 /// What is true of the whole node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeFacts {
@@ -124,6 +135,11 @@ pub struct NodeFacts {
     pub seccomp_default: bool,
     /// Paths under `/sys/devices/system/cpu` to mask besides the fixed ones.
     pub extra_masked_paths: Vec<String>,
+    /// Whether files that containers get must be labelled.
+    pub selinux_enabled: bool,
+    /// Sizes of huge pages that the machine has, as cgroups name them: `2MB`, `1GB`.
+    pub hugepage_sizes: Vec<String>,
+    pub swap_control: SwapControl,
     /// Longest crash-loop back-off in seconds.
     pub max_crash_loop_seconds: i64,
 }

@@ -35,6 +35,6 @@ pub mod restart;
 mod run;
 pub mod status;
 
-pub use facts::{Ending, Facts, NodeFacts, Operation, PreparedImage, Session, Wish};
+pub use facts::{Ending, Facts, NodeFacts, Operation, PreparedImage, Session, SwapControl, Wish};
 pub use memory::{Failure, Memory};
 pub use plan::{Action, OpKey, Outcome, Plan, PullPolicy, plan};

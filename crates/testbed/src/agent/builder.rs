@@ -42,6 +42,12 @@ impl AgentBuilder {
         self
     }
 
+    /// Another way to the runtime: a proxy's.
+    pub fn endpoint(mut self, endpoint: String) -> Self {
+        self.endpoint = endpoint;
+        self
+    }
+
     /// One more argument on the command line.
     pub fn arg(mut self, arg: &str) -> Self {
         self.args.push(arg.into());

@@ -46,6 +46,9 @@ disabled_plugins = [
   bin_dir = {cni_plugins:?}
   conf_dir = {cni_conf:?}
 
+[plugins."io.containerd.grpc.v1.cri".registry]
+  config_path = {registry_hosts:?}
+
 [plugins."io.containerd.grpc.v1.cri".containerd]
   snapshotter = "{snapshotter}"
 
@@ -55,11 +58,20 @@ disabled_plugins = [
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
   BinaryName = {runc:?}
   Root = {runc_root:?}
+
+# The handler that upstream's suites expect of a node, beside its usual one.
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.test-handler]
+  runtime_type = "io.containerd.runc.v2"
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.test-handler.options]
+  BinaryName = {runc:?}
+  Root = {runc_root:?}
 "#,
         root = scratch.root(),
         state = scratch.state(),
         socket = scratch.socket(),
         pause = images::PAUSE,
+        registry_hosts = scratch.registry_hosts(),
         cni_plugins = inputs.cni_plugins,
         cni_conf = scratch.cni_conf(),
         snapshotter = inputs.snapshotter,
@@ -100,6 +112,9 @@ disabled_plugins = [
 [plugins.'io.containerd.cri.v1.images']
   snapshotter = "{snapshotter}"
 
+[plugins.'io.containerd.cri.v1.images'.registry]
+  config_path = {registry_hosts:?}
+
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = "{pause}"
 
@@ -118,6 +133,14 @@ disabled_plugins = [
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
   BinaryName = {runc:?}
   Root = {runc_root:?}
+
+# The handler that upstream's suites expect of a node, beside its usual one.
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.test-handler]
+  runtime_type = "io.containerd.runc.v2"
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.test-handler.options]
+  BinaryName = {runc:?}
+  Root = {runc_root:?}
 "#,
         root = scratch.root(),
         state = scratch.state(),
@@ -125,6 +148,7 @@ disabled_plugins = [
         shim_sockets = scratch.shim_sockets(),
         snapshotter = inputs.snapshotter,
         pause = images::PAUSE,
+        registry_hosts = scratch.registry_hosts(),
         cni_plugins = inputs.cni_plugins,
         cni_conf = scratch.cni_conf(),
         runc = inputs.runc,

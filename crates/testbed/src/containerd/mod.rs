@@ -7,7 +7,7 @@ mod ready;
 
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -168,12 +168,18 @@ impl Containerd {
         ctr
     }
 
-    /// Imports the test images and waits until the CRI side of the daemon knows them.
-    pub fn import_all(&self) -> Result<()> {
-        for archive in images::ensure()? {
+    /// Imports archives of images.
+    pub fn import(&self, archives: &[PathBuf]) -> Result<()> {
+        for archive in archives {
             let path = archive.to_string_lossy();
             self.ctr(&["images", "import", "--snapshotter", self.snapshotter(), &path])?;
         }
+        Ok(())
+    }
+
+    /// Imports the test images and waits until the CRI side of the daemon knows them.
+    pub fn import_all(&self) -> Result<()> {
+        self.import(&images::ensure()?)?;
         // CRI takes images over on the daemon's internal event, and marks each one then: nothing else tells.
         let managed = || self.ctr(&["images", "ls", "-q", "labels.\"io.cri-containerd.image\"==managed"]);
         let all_known = || {

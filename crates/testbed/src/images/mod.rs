@@ -1,6 +1,7 @@
 //! Images for pods without any registry: made from what the machine has, kept in the cache, imported by `ctr`.
 
 mod archive;
+pub mod e2e;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,9 @@ pub const WEB: &str = "crablet.test/web:1";
 pub const WEB_PORT: u16 = 8080;
 /// The page's one line, which the demo fetches and shows.
 pub const WEB_PAGE: &str = "Hello from a pod that Crablet looks after.\n";
+
+/// The name server of clusters whose services must work.
+pub const COREDNS: &str = "crablet.test/coredns:1";
 
 pub const ALL: &[&str] = &[PAUSE, BUSYBOX, WEB];
 
@@ -43,6 +47,17 @@ pub fn ensure() -> Result<Vec<PathBuf>> {
         write(dir, &web_image(&busybox_bytes, &applets))
     })?;
     Ok(ALL.iter().map(|name| home.join(archive_name(name))).collect())
+}
+
+/// The archive of CoreDNS's image, made of the given program.
+pub fn coredns(program: &Path) -> Result<PathBuf> {
+    let bytes = fs::read(program).with_context(|| format!("cannot read `{}`", program.display()))?;
+    let home = cache::dir()?.join(format!("coredns-image-{}", &sha256::hex(&bytes)[..16]));
+    cache::build_once(&home, |dir| {
+        let files = vec![File::plain("coredns", 0o755, bytes)];
+        write(dir, &Image { name: COREDNS, entrypoint: &["/coredns"], command: &[], files })
+    })?;
+    Ok(home.join(archive_name(COREDNS)))
 }
 
 fn write(dir: &Path, image: &Image<'_>) -> Result<()> {

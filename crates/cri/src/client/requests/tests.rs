@@ -69,6 +69,9 @@ fn some_container() -> ContainerConfig {
             oom_score_adj: 999,
             ..Default::default()
         },
+        hugepage_limits: vec![("2MB".into(), 0)],
+        memory_swap_limit: 0,
+        unified: map(&[("memory.swap.max", "0")]),
         security: ContainerSecurity {
             privileged: false,
             add_capabilities: vec!["NET_ADMIN".into()],
@@ -125,7 +128,8 @@ fn the_linux_part_of_a_sandbox_config_too() {
     let security = linux.security_context.unwrap();
     let namespaces = security.namespace_options.clone().unwrap();
     assert_eq!((namespaces.network, namespaces.pid, namespaces.ipc), (2, 1, 0));
-    assert_eq!(namespaces.userns_options, None);
+    let user = namespaces.userns_options.as_ref().map(|options| options.mode());
+    assert_eq!(user, Some(wire::NamespaceMode::Node));
     assert!(security.privileged);
     // User 0 is a wish, no user is none.
     assert_eq!((security.run_as_user, security.run_as_group), (Some(int64(0)), None));

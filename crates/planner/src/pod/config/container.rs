@@ -10,7 +10,7 @@ use crablet_model::runtime::{ContainerConfig, Map, Mount};
 use crablet_model::{PodRef, api};
 use serde::Serialize;
 
-use super::super::facts::{NodeFacts, PreparedImage};
+use super::super::facts::{NodeFacts, PreparedImage, SwapControl};
 use super::sandbox::{node_rules, pod_labels};
 use super::{ConfigError, env, security, spec_of};
 
@@ -38,6 +38,10 @@ pub fn container_config(inputs: &ContainerInputs<'_>) -> Result<ContainerConfig,
     let spec = spec_of(pod)?;
     let id = PodRef::of(pod);
     let env = env::environment(inputs)?;
+    let node_critical = spec.priority_class_name.as_deref() == Some(NODE_CRITICAL);
+    let resources =
+        container_resources(spec, container, qos_class(spec), node_critical, node_rules(inputs.node));
+    let swap = inputs.node.swap_control;
     Ok(ContainerConfig {
         name: container.name.clone(),
         attempt: inputs.attempt,
@@ -54,13 +58,15 @@ pub fn container_config(inputs: &ContainerInputs<'_>) -> Result<ContainerConfig,
         stdin: container.stdin.unwrap_or(false),
         stdin_once: container.stdin_once.unwrap_or(false),
         tty: container.tty.unwrap_or(false),
-        resources: container_resources(
-            spec,
-            container,
-            qos_class(spec),
-            spec.priority_class_name.as_deref() == Some(NODE_CRITICAL),
-            node_rules(inputs.node),
-        ),
+        resources,
+        // No container may use swap: on cgroup v1 as far as it has a memory limit.
+        memory_swap_limit: if swap == SwapControl::Together { resources.memory_limit } else { 0 },
+        unified: (swap == SwapControl::Alone)
+            .then(|| ("memory.swap.max".into(), "0".into()))
+            .into_iter()
+            .collect(),
+        // Manifests cannot ask for huge pages yet, and what was not asked for may not be used.
+        hugepage_limits: inputs.node.hugepage_sizes.iter().map(|size| (size.clone(), 0)).collect(),
         security: security::security(pod, container, inputs.image, inputs.node)?,
     })
 }
@@ -137,7 +143,7 @@ fn mounts(inputs: &ContainerInputs<'_>) -> Result<Vec<Mount>, ConfigError> {
         container_path: container_path.to_owned(),
         host_path: host_path.to_owned(),
         readonly: false,
-        selinux_relabel: true,
+        selinux_relabel: inputs.node.selinux_enabled,
     };
     let message_path = container.termination_message_path.as_deref().filter(|path| !path.is_empty());
     let hosts = inputs.etc_hosts.map(|path| file(ETC_HOSTS, path));

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use crablet_model::runtime::{ContainerConfig, SandboxConfig};
 use serde_json::{Value, json};
 
-use super::super::facts::{NodeFacts, PreparedImage};
+use super::super::facts::{NodeFacts, PreparedImage, SwapControl};
 use super::*;
 
 fn strings(texts: &[&str]) -> Vec<String> {
@@ -34,6 +34,9 @@ fn one(container: Value) -> api::Pod {
 
 fn node() -> NodeFacts {
     NodeFacts {
+        selinux_enabled: true,
+        hugepage_sizes: vec!["2MB".to_owned()],
+        swap_control: SwapControl::Together,
         name: "n1".to_owned(),
         host_ips: vec!["192.0.2.1".parse().expect("an address")],
         memory_capacity: 4 << 30,
@@ -57,13 +60,25 @@ fn sandbox_of(spec: Value) -> (SandboxConfig, Vec<String>) {
 }
 
 fn container_with(pod: &api::Pod, image: &PreparedImage) -> Result<ContainerConfig, ConfigError> {
+    configure(pod, image, &node())
+}
+
+fn container_on(node: &NodeFacts, container: Value) -> ContainerConfig {
+    configure(&one(container), &image(), node).expect("a container")
+}
+
+fn configure(
+    pod: &api::Pod,
+    image: &PreparedImage,
+    node: &NodeFacts,
+) -> Result<ContainerConfig, ConfigError> {
     let ips: [IpAddr; 2] = ["10.0.0.7", "fd00::7"].map(|ip| ip.parse().expect("an address"));
     container_config(&ContainerInputs {
         pod,
         container: &pod.spec.as_ref().expect("a spec").containers[0],
         attempt: 4,
         image,
-        node: &node(),
+        node,
         pod_ips: &ips,
         etc_hosts: Some("/var/lib/kubelet/pods/u1/etc-hosts"),
         termination_file: Some("/var/lib/kubelet/pods/u1/containers/c/0a1b2c3d"),

@@ -15,6 +15,7 @@
 mod conditions;
 mod containers;
 mod phase;
+mod resources;
 
 use std::net::IpAddr;
 
@@ -39,7 +40,9 @@ pub fn status(facts: &Facts<'_>, pod: &api::Pod, memory: &Memory) -> api::PodSta
     let (reason, message) = kept_reason(pod, old, phase);
     let host_ips = texts(&facts.node.host_ips);
     let pod_ips = pod_ips(facts, pod, old);
+    let resources = pod.spec.as_ref().map(resources::of_pod);
     api::PodStatus {
+        allocated_resources: resources.as_ref().and_then(|whole| whole.requests.clone()),
         conditions: Some(conditions::conditions(facts, pod, old, &containers, phase)),
         container_statuses: (!containers.is_empty()).then_some(containers),
         host_ip: host_ips.first().cloned(),
@@ -51,6 +54,7 @@ pub fn status(facts: &Facts<'_>, pod: &api::Pod, memory: &Memory) -> api::PodSta
         pod_ips: non_empty(pod_ips.into_iter().map(|ip| api::PodIP { ip }).collect()),
         qos_class: Some(qos(pod)),
         reason,
+        resources,
         start_time: Some(
             old.and_then(|s| s.start_time.clone()).map_or_else(|| time(facts.now), |start| time(start.0)),
         ),

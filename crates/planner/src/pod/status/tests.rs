@@ -34,6 +34,8 @@ fn a_running_pod_says_everything_that_is_known_of_it() {
         json!({
             "phase": "Running",
             "qosClass": "Burstable",
+            "allocatedResources": {"cpu": "500m"},
+            "resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "500m"}},
             "observedGeneration": 3,
             "startTime": "2023-11-14T22:13:20Z",
             "podIP": "10.0.0.7",

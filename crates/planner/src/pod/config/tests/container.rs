@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 
 use super::super::super::facts::PreparedImage;
 use super::super::sandbox_config;
-use super::{container_of, container_with, image, node, one, refusal, strings};
+use super::{
+    NodeFacts, SwapControl, container_of, container_on, container_with, image, node, one, refusal, strings,
+};
 
 #[test]
 fn a_container_carries_what_a_restarted_agent_needs_to_know() {
@@ -60,6 +62,19 @@ fn a_container_carries_what_a_restarted_agent_needs_to_know() {
         ]
     );
     assert_eq!(config.resources.oom_score_adj, 1000);
+}
+
+#[test]
+fn nobody_gets_swap_or_huge_pages() {
+    let limited = json!({"name": "c", "resources": {"limits": {"memory": "16Mi"}}});
+    let config = container_of(limited.clone());
+    assert_eq!(config.hugepage_limits, [("2MB".to_owned(), 0)]);
+    assert_eq!((config.memory_swap_limit, config.unified.len()), (16 << 20, 0));
+    assert_eq!(container_of(json!({"name": "c"})).memory_swap_limit, 0);
+    let v2 = NodeFacts { swap_control: SwapControl::Alone, ..node() };
+    let config = container_on(&v2, limited);
+    let unified: Vec<_> = config.unified.iter().map(|(file, value)| format!("{file}={value}")).collect();
+    assert_eq!((config.memory_swap_limit, unified), (0, vec!["memory.swap.max=0".to_owned()]));
 }
 
 #[test]
