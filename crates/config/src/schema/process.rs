@@ -32,12 +32,14 @@ const SETTINGS: &[Setting] = &[
         .pointer()
         .flag("fail-swap-on")
         .default("true")
+        .acts()
         .doc("Refuse to start while swap is on."),
     field("failCgroupV1", Bool)
         .pointer()
         .flag("fail-cgroupv1")
         .welcome()
         .default("true")
+        .acts()
         .doc("Refuse to start on a machine with cgroup v1."),
     field("protectKernelDefaults", Bool)
         .flag("protect-kernel-defaults")

@@ -1,6 +1,9 @@
 //! What happens once, before the agent starts.
 
-use anyhow::Context;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, bail};
 use crablet_config::{KUBERNETES_VERSION, Settings};
 use crablet_host::lock::FileLock;
 use crablet_host::process::{set_oom_score_adj, set_open_files, user_id};
@@ -34,6 +37,7 @@ pub fn introduce(settings: &Settings) {
 /// Waits for the lock file if there is one. Signals have their default action until this is over.
 pub fn prepare(settings: &Settings) -> anyhow::Result<Prepared> {
     let lock = take_lock(settings)?;
+    refuse_unfit_machine(settings, &Memory::read())?;
     kubeconfig::check(settings)?;
     if let Some(path) = &settings.kubeconfig {
         error!(
@@ -46,6 +50,36 @@ pub fn prepare(settings: &Settings) -> anyhow::Result<Prepared> {
     take_limits(settings);
     folders::make(settings)?;
     Ok(Prepared { _lock: lock })
+}
+
+/// How the machine manages memory, as far as it decides whether the agent starts.
+struct Memory {
+    cgroup_v1: bool,
+    /// `/proc/swaps`: a heading, and a line for each swap area that is on.
+    swaps: String,
+}
+
+impl Memory {
+    fn read() -> Self {
+        Self {
+            cgroup_v1: !Path::new("/sys/fs/cgroup/cgroup.controllers").exists(),
+            swaps: fs::read_to_string("/proc/swaps").unwrap_or_default(),
+        }
+    }
+}
+
+/// In upstream's words. `crablet check` says the same beforehand, with what to do about it.
+fn refuse_unfit_machine(settings: &Settings, memory: &Memory) -> anyhow::Result<()> {
+    if memory.cgroup_v1 && settings.fail_cgroup_v1 {
+        bail!(
+            "kubelet is configured to not run on a host using cgroup v1. cgroup v1 support is unsupported and will be \
+             removed in a future release (failCgroupV1: false allows it)"
+        );
+    }
+    if settings.fail_swap_on && memory.swaps.lines().count() > 1 {
+        bail!("running with swap on is not supported, please disable swap or set --fail-swap-on flag to false");
+    }
+    Ok(())
 }
 
 fn take_lock(settings: &Settings) -> anyhow::Result<Option<FileLock>> {
@@ -72,5 +106,35 @@ fn take_limits(settings: &Settings) {
             warn!(wanted, granted, "The machine does not grant this oom_score_adj; the nearest is taken")
         }
         Err(error) => warn!(wanted, %error, "Failed to ApplyOOMScoreAdj"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crablet_config::{Command, Environment};
+
+    use super::*;
+
+    fn refusal(flags: &[&str], memory: &Memory) -> Option<String> {
+        let environment = Environment { hostname: "node1".to_owned() };
+        let no_files = |_: &Path| Err(std::io::ErrorKind::NotFound.into());
+        match crablet_config::parse(flags.iter().map(Into::into), &environment, no_files) {
+            Ok(Command::Run(settings)) => {
+                refuse_unfit_machine(&settings, memory).err().map(|error| error.to_string())
+            }
+            other => panic!("the flags are refused: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_machine_is_refused_for_what_the_configuration_says() {
+        let fit = Memory { cgroup_v1: false, swaps: "Filename Type Size Used Priority\n".to_owned() };
+        assert_eq!(refusal(&[], &fit), None);
+        let old = Memory { cgroup_v1: true, swaps: String::new() };
+        assert!(refusal(&[], &old).is_some_and(|text| text.contains("cgroup v1")));
+        assert_eq!(refusal(&["--fail-cgroupv1=false"], &old), None);
+        let swapping = Memory { cgroup_v1: false, swaps: "Filename\n/dev/sda2 partition 1 0 -2\n".to_owned() };
+        assert!(refusal(&[], &swapping).is_some_and(|text| text.contains("--fail-swap-on")));
+        assert_eq!(refusal(&["--fail-swap-on=false"], &swapping), None);
     }
 }

@@ -101,7 +101,8 @@ fn kubeadms_unit_starts_it() -> Result<()> {
     agent.wait_log(&["/var/lib/kubelet/config.yaml"])?;
 
     // While joining.
-    write("config.yaml", &fixture("kubeadm.yaml"))?;
+    // Test machines may have cgroup v1, which a node must be allowed to have.
+    write("config.yaml", &format!("{}failCgroupV1: false\n", fixture("kubeadm.yaml")))?;
     write("bootstrap-kubelet.conf", KUBECONFIG)?;
     let mut agent = machine(home.path(), KUBEADM)?;
     is_healthy(&agent)?;

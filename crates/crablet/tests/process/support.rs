@@ -40,7 +40,7 @@ impl Home {
         format!(
             "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
              authentication: {{anonymous: {{enabled: false}}, webhook: {{enabled: false}}}}\n\
-             authorization: {{mode: AlwaysAllow}}\n\
+             authorization: {{mode: AlwaysAllow}}\nfailCgroupV1: false\nfailSwapOn: false\n\
              staticPodPath: {}\npodLogsDir: {}\ncontainerRuntimeEndpoint: unix://{}\n{lines}\n",
             self.path("manifests").display(),
             self.path("pod-logs").display(),

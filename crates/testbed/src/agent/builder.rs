@@ -75,8 +75,10 @@ impl AgentBuilder {
             let path = home.join(folder);
             fs::create_dir_all(&path).with_context(|| format!("cannot make `{}`", path.display()))?;
         }
+        // Test machines may be old ones, with cgroup v1.
+        let old_machine = if self.config.contains("failCgroupV1") { "" } else { "failCgroupV1: false\n" };
         let config = format!(
-            "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodLogsDir: {}\n{}",
+            "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodLogsDir: {}\n{old_machine}{}",
             home.join("pod-logs").display(),
             self.config
         );
