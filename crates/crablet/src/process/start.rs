@@ -77,7 +77,9 @@ fn refuse_unfit_machine(settings: &Settings, memory: &Memory) -> anyhow::Result<
         );
     }
     if settings.fail_swap_on && memory.swaps.lines().count() > 1 {
-        bail!("running with swap on is not supported, please disable swap or set --fail-swap-on flag to false");
+        bail!(
+            "running with swap on is not supported, please disable swap or set --fail-swap-on flag to false"
+        );
     }
     Ok(())
 }
@@ -133,7 +135,8 @@ mod tests {
         let old = Memory { cgroup_v1: true, swaps: String::new() };
         assert!(refusal(&[], &old).is_some_and(|text| text.contains("cgroup v1")));
         assert_eq!(refusal(&["--fail-cgroupv1=false"], &old), None);
-        let swapping = Memory { cgroup_v1: false, swaps: "Filename\n/dev/sda2 partition 1 0 -2\n".to_owned() };
+        let swapping =
+            Memory { cgroup_v1: false, swaps: "Filename\n/dev/sda2 partition 1 0 -2\n".to_owned() };
         assert!(refusal(&[], &swapping).is_some_and(|text| text.contains("--fail-swap-on")));
         assert_eq!(refusal(&["--fail-swap-on=false"], &swapping), None);
     }

@@ -1,6 +1,7 @@
 //! The agent dies, the runtime dies, things change while nobody looks.
 
 use anyhow::{Result, ensure};
+use crablet_testbed::wait::{self, Deadline};
 use serde_json::Value;
 
 use super::support::{Node, PATIENCE, quiet_pod, shell_pod};
@@ -18,7 +19,13 @@ pub fn killing_the_agent_changes_no_status_and_no_container(node: &Node) -> Resu
     })?;
 
     let before = statuses(node)?;
-    let containers = node.containerd.leftovers().containers;
+    // Of each container the newest instance stays; the removal of an older one may still be under way.
+    let mut containers = Vec::new();
+    let settled = wait::until(Deadline::after(PATIENCE), || {
+        containers = node.containerd.leftovers().containers;
+        containers.len() == 3
+    });
+    ensure!(settled, "one container for each pod is expected: {containers:?}");
     node.agent.kill9()?;
     node.agent.start()?;
     node.wait(|s| s.inventoried && s.runtime.ready && s.is_ready("a") && s.pods.len() == 3)?;
