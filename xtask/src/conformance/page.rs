@@ -22,8 +22,8 @@ const HEAD: &str = "\
 
 <!-- Made by `cargo xtask conformance --report` from the files in `docs/conformance`. Do not edit. -->
 
-Upstream's own specs judge both kubelets on the same machine, with the same flags, configuration, credentials, runtime
-and images. A spec counts where upstream's kubelet passes it: what upstream itself fails here is the machine's or the
+Upstream's own specs judge both kubelets on the same machine, with the same configuration, credentials, runtime and
+images. A spec counts where upstream's kubelet passes it: what upstream itself fails here is the machine's or the
 images' doing, and said below.
 
 - `shared`: the specs marked `NodeConformance` in the suite for clusters, on a cluster of one node;
@@ -121,14 +121,18 @@ fn to_mend(results: &Results) -> String {
 }
 
 fn failures(results: &Results, reasons: &Reasons) -> String {
-    let mut text = String::from("\n## What upstream's kubelet fails here\n");
+    let mut found: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
     for (name, table) in &results.tables {
-        let failed = table.0.iter().filter(|(_, row)| row.has(Which::Upstream, State::Failed));
-        let lines: Vec<String> =
-            failed.map(|(spec, _)| format!("- {}: {}\n", escaped(spec), reasons.of(name, spec))).collect();
-        if !lines.is_empty() {
-            text += &format!("\n`{name}`:\n\n{}", lines.concat());
+        for (spec, _) in table.0.iter().filter(|(_, row)| row.has(Which::Upstream, State::Failed)) {
+            found.entry((spec, reasons.of(name, spec))).or_default().push(format!("`{name}`"));
         }
+    }
+    let mut text = String::from("\n## What upstream's kubelet fails here\n\n");
+    for ((spec, reason), tables) in &found {
+        text += &format!("- {} ({}): {reason}\n", escaped(spec), tables.join(", "));
+    }
+    if found.is_empty() {
+        text += "Nothing.\n";
     }
     text
 }
@@ -212,7 +216,7 @@ mod tests {
             "| shared | pinned | crablet | 0 | 1 | 0 |",
             "| shared-pinned-upstream | ? | ? | ? | ? | ? | 2 | ? |",
             "`shared-pinned`: 1\n- \\[sig-node\\] Pods run",
-            "- \\[sig-node\\] Pods \\*not\\* run: no reason known yet",
+            "- \\[sig-node\\] Pods \\*not\\* run (`shared-pinned`): no reason known yet",
             "- no swap: \\[sig-node\\] Swap",
         ] {
             assert!(page.contains(line), "no `{line}` in:\n{page}");

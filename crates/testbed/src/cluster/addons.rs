@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::control_plane::Ground;
 use super::{Cluster, DNS_HOST, SERVICE_DOMAIN};
 use crate::daemon::Daemon;
-use crate::{coredns, images, kube};
+use crate::{coredns, images, kube, scratch};
 
 /// How long the name server's pod may take.
 const READY: Duration = Duration::from_secs(180);
@@ -24,6 +24,11 @@ pub fn coredns_image() -> Result<PathBuf> {
 
 /// Starts kube-proxy on the node. Its rules are the whole machine's: it is one cluster's business at a time.
 pub fn start_proxy(ground: &Ground<'_>, node: &str) -> Result<Daemon> {
+    if scratch::others(ground.scratch).iter().any(|other| other.proxy_file().exists()) {
+        bail!(
+            "another cluster with kube-proxy runs on this machine, and their rules would mix\nhint: stop that one first"
+        );
+    }
     let address = ground.network.gateway();
     let kubeconfig = ground.kubeconfig("kube-proxy", "system:kube-proxy", None)?;
     let config = json!({

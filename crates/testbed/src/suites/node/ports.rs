@@ -7,18 +7,18 @@ use anyhow::{Result, bail};
 
 use crate::process;
 
-/// The API server, the kubelet's API, its health and its read-only port.
-const FIXED: &[(u16, &str)] = &[
-    (6443, "the suite's API server"),
-    (10248, "the kubelet's health"),
-    (10250, "the kubelet's API"),
-    (10255, "the kubelet's read-only port"),
+/// The API server and the kubelet's health listen on the machine itself only, the kubelet's API on all its addresses.
+const FIXED: &[(Ipv4Addr, u16, &str)] = &[
+    (Ipv4Addr::LOCALHOST, 6443, "the suite's API server"),
+    (Ipv4Addr::LOCALHOST, 10248, "the kubelet's health"),
+    (Ipv4Addr::UNSPECIFIED, 10250, "the kubelet's API"),
+    (Ipv4Addr::UNSPECIFIED, 10255, "the kubelet's read-only port"),
 ];
 
 /// An error that names the first port which is taken, and by whom.
 pub fn ensure_free() -> Result<()> {
-    for (port, what) in FIXED {
-        if let Err(error) = TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)) {
+    for (address, port, what) in FIXED {
+        if let Err(error) = TcpListener::bind((*address, *port)) {
             let holder = holder(*port).unwrap_or_else(|| error.to_string());
             bail!(
                 "port {port} is needed for {what} and is taken: {holder}\n\
