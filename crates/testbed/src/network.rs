@@ -14,6 +14,7 @@ use serde_json::json;
 
 use crate::packages;
 use crate::process::{output_of, shown};
+use crate::say;
 use crate::scratch::{self, Scratch};
 
 /// Chains that the portmap plugin shares between all networks of a machine.
@@ -153,7 +154,6 @@ impl Network {
         if last {
             let left: Vec<String> = rules.into_iter().filter(|rule| !self.owns(rule)).collect();
             removal.extend(shared_removal(&left));
-            removal.extend(abandoned_chains(&saved_nat_table()));
         }
         self.remove_cached_results();
         removal.carry_out()
@@ -180,6 +180,14 @@ impl Network {
                 let _ = fs::remove_file(entry.path());
             }
         }
+    }
+}
+
+/// Removes chains that killed plugins left. Only where no runtime of ours is up: a plugin at work makes a chain before
+/// the chain's first rule.
+pub(crate) fn remove_abandoned_chains() {
+    if let Err(error) = abandoned_chains(&saved_nat_table()).carry_out() {
+        say::note(format!("could not remove chains that an earlier run left: {error:#}"));
     }
 }
 

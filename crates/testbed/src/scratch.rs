@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, bail};
 
-use crate::network::Network;
+use crate::network::{self, Network};
 use crate::process::{self, ProcessId};
 use crate::{say, teardown};
 
@@ -35,6 +35,9 @@ impl Scratch {
         let base = base()?;
         let _lock = lock(&base)?;
         sweep_locked(&base);
+        if all(&base).is_empty() {
+            network::remove_abandoned_chains();
+        }
         let owner = ProcessId::of_self();
         let dir = base.join(format!("{}-{}", owner.pid, COUNT.fetch_add(1, Ordering::Relaxed)));
         fs::create_dir(&dir).with_context(|| format!("cannot make scratch folder `{}`", dir.display()))?;
