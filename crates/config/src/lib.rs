@@ -49,7 +49,8 @@ pub use error::{Problem, UsageError};
 pub use gates::Gates;
 pub use reload::{Reload, reload_diff};
 pub use settings::{
-    CgroupDriver, Configz, Headers, ImagePulls, LogFormat, LogStreams, Logging, Settings, local_socket,
+    Authentication, Authorization, CgroupDriver, ChangeDetection, Configz, Headers, ImagePulls, LogFormat,
+    LogStreams, Logging, Settings, Taint, TlsVersion, local_socket,
 };
 pub use version::{KUBERNETES_VERSION, VERSION_LINE};
 

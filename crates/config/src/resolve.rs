@@ -1,5 +1,8 @@
 //! From the effective configuration to [`Settings`]: plain values, in the form in which the agent uses them.
 
+mod cluster;
+
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -39,11 +42,17 @@ pub fn resolve(loaded: Loaded, env: &Environment) -> Result<Settings, UsageError
     let http_check_frequency = period("httpCheckFrequency");
     let sync_frequency = period("syncFrequency");
     let runtime_request_timeout = period("runtimeRequestTimeout");
+    let node_status_update_frequency = period("nodeStatusUpdateFrequency");
+    let node_status_report_frequency = period("nodeStatusReportFrequency");
+    let tls_min_version = cluster::tls_version(&tree, &mut warnings);
     Ok(Settings {
         file_check_frequency,
         http_check_frequency,
         sync_frequency,
         runtime_request_timeout,
+        node_status_update_frequency,
+        node_status_report_frequency,
+        tls_min_version,
         static_pod_path: path(&tree, "staticPodPath"),
         static_pod_url: text(&tree, "staticPodURL"),
         static_pod_url_headers: headers(&tree),
@@ -60,6 +69,7 @@ pub fn resolve(loaded: Loaded, env: &Environment) -> Result<Settings, UsageError
         healthz_bind_address: ip(&tree, "healthzBindAddress"),
         max_container_restart_period: restart_period(&tree),
         cpu_cfs_quota: tree.is("cpuCFSQuota"),
+        cpu_cfs_quota_period: duration(&tree, "cpuCFSQuotaPeriod"),
         // Upstream joins flag and field with "or": a flag cannot switch off what the file switches on.
         seccomp_default: tree.is("seccompDefault") || tree.is("--seccomp-default"),
         resolv_conf: path(&tree, "resolvConf"),
@@ -70,14 +80,44 @@ pub fn resolve(loaded: Loaded, env: &Environment) -> Result<Settings, UsageError
         kubeconfig: path(&tree, "--kubeconfig"),
         bootstrap_kubeconfig: path(&tree, "--bootstrap-kubeconfig"),
         cert_dir: folder(&tree, "--cert-dir"),
+        rotate_certificates: tree.is("rotateCertificates"),
+        server_tls_bootstrap: tree.is("serverTLSBootstrap"),
+        tls_cert_file: cluster::said_path(&tree, "tlsCertFile"),
+        tls_private_key_file: cluster::said_path(&tree, "tlsPrivateKeyFile"),
+        tls_cipher_suites: texts(&tree, "tlsCipherSuites"),
         volume_plugin_dir: tree.text("volumePluginDir").into(),
         enable_server: tree.is("enableServer"),
         port: port(&tree, "port").unwrap_or_default(),
         node_ips: validate::node_ips(tree.text("--node-ip")),
-        node_labels: tree
-            .pairs("--node-labels")
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .collect(),
+        node_labels: pairs(&tree, "--node-labels"),
+        authentication: cluster::authentication(&tree),
+        authorization: cluster::authorization(&tree),
+        enable_debugging_handlers: tree.is("enableDebuggingHandlers"),
+        register_node: tree.is("registerNode"),
+        register_with_taints: cluster::taints(&tree),
+        cloud_provider_external: tree.text("--cloud-provider") == "external",
+        provider_id: text(&tree, "providerID"),
+        // -1 means all.
+        node_status_max_images: usize::try_from(tree.int("nodeStatusMaxImages")).ok(),
+        node_lease_duration_seconds: count(&tree, "nodeLeaseDurationSeconds"),
+        kube_api_qps: count(&tree, "kubeAPIQPS"),
+        kube_api_burst: count(&tree, "kubeAPIBurst"),
+        event_record_qps: count(&tree, "eventRecordQPS"),
+        event_burst: count(&tree, "eventBurst"),
+        content_type: tree.text("contentType").to_owned(),
+        enable_controller_attach_detach: tree.is("enableControllerAttachDetach"),
+        change_detection_strategy: cluster::change_detection(&tree),
+        max_pods: count(&tree, "maxPods"),
+        pods_per_core: count(&tree, "podsPerCore"),
+        // -1 means no limit of its own; 0 is treated like it upstream.
+        pod_pids_limit: u64::try_from(tree.int("podPidsLimit")).ok().filter(|limit| *limit > 0),
+        system_reserved: pairs(&tree, "systemReserved"),
+        kube_reserved: pairs(&tree, "kubeReserved"),
+        reserved_system_cpus: text(&tree, "reservedSystemCPUs"),
+        eviction_hard: pairs(&tree, "evictionHard"),
+        allocatable_ignores_eviction: tree.is("--experimental-allocatable-ignore-eviction"),
+        enforce_node_allocatable: cluster::enforcements(&tree),
+        local_storage_capacity_isolation: tree.is("localStorageCapacityIsolation"),
         fail_swap_on: tree.is("failSwapOn"),
         fail_cgroup_v1: tree.is("failCgroupV1"),
         cgroup_driver: match tree.text("cgroupDriver") {
@@ -85,6 +125,7 @@ pub fn resolve(loaded: Loaded, env: &Environment) -> Result<Settings, UsageError
             _ => CgroupDriver::Cgroupfs,
         },
         cgroup_root: tree.text("cgroupRoot").to_owned(),
+        cgroups_per_qos: tree.is("cgroupsPerQOS"),
         protect_kernel_defaults: tree.is("protectKernelDefaults"),
         lock_file: path(&tree, "--lock-file"),
         exit_on_lock_contention: tree.is("--exit-on-lock-contention"),
@@ -110,6 +151,19 @@ fn text(tree: &Tree, key: &str) -> Option<String> {
 
 fn path(tree: &Tree, key: &str) -> Option<PathBuf> {
     text(tree, key).map(PathBuf::from)
+}
+
+fn texts(tree: &Tree, key: &str) -> Vec<String> {
+    tree.texts(key).into_iter().map(str::to_owned).collect()
+}
+
+fn pairs(tree: &Tree, key: &str) -> BTreeMap<String, String> {
+    tree.pairs(key).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+/// Validation has refused negative ones.
+fn count(tree: &Tree, key: &str) -> u32 {
+    u32::try_from(tree.int(key)).unwrap_or_default()
 }
 
 /// Without doubled and trailing slashes.

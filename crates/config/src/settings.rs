@@ -1,4 +1,8 @@
 //! What was said, resolved: every default filled in, every value checked.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`cluster`] | words of a node in a cluster: taints, TLS, who may ask, how changes are noticed |
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,6 +12,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::gates::Gates;
+
+mod cluster;
+
+pub use cluster::{Authentication, Authorization, ChangeDetection, Taint, TlsVersion};
 
 /// All that the agent needs to know to run. Plain values: nothing here is optional unless leaving it out means something.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +52,8 @@ pub struct Settings {
     pub sync_frequency: Duration,
     pub max_container_restart_period: Duration,
     pub cpu_cfs_quota: bool,
+    /// From 1 ms to 1 s.
+    pub cpu_cfs_quota_period: Duration,
     pub seccomp_default: bool,
 
     /// `None`: pods with the node's DNS policy get an empty `resolv.conf`.
@@ -60,6 +70,17 @@ pub struct Settings {
     pub kubeconfig: Option<PathBuf>,
     pub bootstrap_kubeconfig: Option<PathBuf>,
     pub cert_dir: PathBuf,
+    /// Ask for a new client certificate in time.
+    pub rotate_certificates: bool,
+    /// Ask the API server for the certificate to serve with. Holds only where no file is named.
+    pub server_tls_bootstrap: bool,
+    /// Only what was said. `None`: `kubelet.crt` in `cert_dir`, made there if it is missing, unless it is asked for.
+    pub tls_cert_file: Option<PathBuf>,
+    /// Only what was said, as `tls_cert_file`.
+    pub tls_private_key_file: Option<PathBuf>,
+    /// Go's names. Empty: those that are in use today.
+    pub tls_cipher_suites: Vec<String>,
+    pub tls_min_version: TlsVersion,
     pub volume_plugin_dir: PathBuf,
     /// Bare paths have become `unix://` addresses. `None`: images are the container runtime's business.
     pub image_service_endpoint: Option<String>,
@@ -69,12 +90,58 @@ pub struct Settings {
     /// At most one per address family. An unspecified address (`0.0.0.0`, `::`) names the preferred family.
     pub node_ips: Vec<IpAddr>,
     pub node_labels: BTreeMap<String, String>,
+    pub authentication: Authentication,
+    pub authorization: Authorization,
+    /// Serve logs, exec, attach and port-forward.
+    pub enable_debugging_handlers: bool,
+
+    pub register_node: bool,
+    pub register_with_taints: Vec<Taint>,
+    /// `--cloud-provider=external`: something else initialises the node.
+    pub cloud_provider_external: bool,
+    pub provider_id: Option<String>,
+    pub node_status_update_frequency: Duration,
+    pub node_status_report_frequency: Duration,
+    /// How many images the node's status names. `None`: all.
+    pub node_status_max_images: Option<usize>,
+    /// At least 1.
+    pub node_lease_duration_seconds: u32,
+    /// 0: client-go's own default, 5 per second.
+    pub kube_api_qps: u32,
+    pub kube_api_burst: u32,
+    /// 0: client-go's own default, 5 per second.
+    pub event_record_qps: u32,
+    pub event_burst: u32,
+    /// The media type in which upstream speaks to the API server.
+    pub content_type: String,
+    pub enable_controller_attach_detach: bool,
+    pub change_detection_strategy: ChangeDetection,
+
+    pub max_pods: u32,
+    /// 0: no such limit.
+    pub pods_per_core: u32,
+    /// `None`: as many as the node can allocate.
+    pub pod_pids_limit: Option<u64>,
+    /// Quantities by resource: cpu, memory, ephemeral-storage, pid. They parse and are not negative.
+    pub system_reserved: BTreeMap<String, String>,
+    /// As `system_reserved`.
+    pub kube_reserved: BTreeMap<String, String>,
+    /// Such as `0-1,8`. `None`: none are kept back by number.
+    pub reserved_system_cpus: Option<String>,
+    /// Quantities or percentages by signal, such as `memory.available`.
+    pub eviction_hard: BTreeMap<String, String>,
+    /// Leave `eviction_hard` out of what the node can allocate.
+    pub allocatable_ignores_eviction: bool,
+    /// `pods`, `system-reserved` and the like. Empty: nothing is enforced (`none` was said).
+    pub enforce_node_allocatable: Vec<String>,
+    pub local_storage_capacity_isolation: bool,
 
     pub fail_swap_on: bool,
     pub fail_cgroup_v1: bool,
     pub cgroup_driver: CgroupDriver,
     /// Empty: the root.
     pub cgroup_root: String,
+    pub cgroups_per_qos: bool,
     pub protect_kernel_defaults: bool,
 
     pub lock_file: Option<PathBuf>,
@@ -106,6 +173,11 @@ pub struct Settings {
 impl Settings {
     pub fn local_socket(&self) -> PathBuf {
         local_socket(&self.root_dir)
+    }
+
+    /// Without an API server.
+    pub fn is_standalone(&self) -> bool {
+        self.kubeconfig.is_none()
     }
 }
 

@@ -7,7 +7,10 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crablet_config::{Answer, CheckOutput, Command, ImagePulls, LogFormat, Settings, reload_diff};
+use crablet_config::{
+    Answer, Authentication, Authorization, ChangeDetection, CheckOutput, Command, ImagePulls, LogFormat,
+    Settings, Taint, TlsVersion, reload_diff,
+};
 use support::Tree;
 
 const FILE: &str = "/etc/crablet/config.yaml";
@@ -188,8 +191,8 @@ fn drop_ins_come_between_the_file_and_the_flags() {
     let args = format!("config view --config={FILE} --config-dir=/conf.d --port=7");
     let Ok(Command::Config(view)) = with_drop_ins(&args, &drop_ins) else { panic!("{args}") };
     for (start, end) in [
-        ("maxPods: 7 ", "# /conf.d/b.conf:4; accepted, not acted upon yet"),
-        ("port: 7 ", "# flag --port; accepted, not acted upon yet"),
+        ("maxPods: 7 ", "# /conf.d/b.conf:4"),
+        ("port: 7 ", "# flag --port"),
         ("syncFrequency: 1m0s ", "# default"),
         ("clusterDNS: ", "# /etc/crablet/config.yaml:4"),
     ] {
@@ -370,21 +373,25 @@ fn what_upstream_forgives_is_a_warning() {
 #[test]
 fn what_is_accepted_but_not_acted_upon_is_named() {
     let found = with_file(
-        "--max-pods=9 --kubeconfig=/k --containerd=/x --port=10250",
-        "evictionSoft: {}\nkubeReserved: {cpu: 1m}\nfailSwapOn: true\nsyncFrequency: 3s",
+        "--max-pods=9 --kubelet-cgroups=/k --containerd=/x --allowed-unsafe-sysctls=",
+        "evictionSoft: {}\nenableProfilingHandler: false\nfailSwapOn: true\nsyncFrequency: 3s",
     );
-    assert_eq!(found.not_yet, ["--max-pods", "--kubeconfig", "kubeReserved"]);
+    assert_eq!(found.not_yet, ["enableProfilingHandler", "--kubelet-cgroups"]);
 }
 
 #[test]
 fn view_shows_who_said_what() {
-    let view = answer(&format!("config view --config={FILE} --max-pods=9"), "syncFrequency: 90s\nport: 0");
+    let view = answer(
+        &format!("config view --config={FILE} --max-pods=9 --pod-cidr=10.0.0.0/8"),
+        "syncFrequency: 90s\nport: 0",
+    );
     assert!(!view.failed, "{view:?}");
     let line =
         |start: &str| view.stdout.lines().find(|line| line.starts_with(start)).expect(start).to_owned();
+    assert_eq!(line("maxPods: ").split_once(" # ").expect("an origin").1, "flag --max-pods");
     assert_eq!(
-        line("maxPods: ").split_once(" # ").expect("an origin").1,
-        "flag --max-pods; accepted, not acted upon yet"
+        line("podCIDR: ").split_once(" # ").expect("an origin").1,
+        "flag --pod-cidr; accepted, not acted upon yet"
     );
     assert!(line("maxPods: 9 ").len() > 60);
     assert_eq!(line("syncFrequency: 1m30s").split_once(" # ").expect("an origin").1, format!("{FILE}:3"));
@@ -406,8 +413,8 @@ fn view_shows_who_said_what() {
 fn check_says_whether_a_file_is_valid() {
     let fine = answer(&format!("config check {FILE}"), "syncFrequency: 1m");
     assert_eq!((fine.stdout.as_str(), fine.failed), (format!("{FILE} is valid\n").as_str(), false));
-    let later = answer(&format!("config check {FILE}"), "maxPods: 1");
-    assert_eq!(later.stdout, format!("{FILE} is valid; accepted, not acted upon yet: maxPods\n"));
+    let later = answer(&format!("config check {FILE}"), "maxPods: 1\npodCIDR: 10.0.0.0/8");
+    assert_eq!(later.stdout, format!("{FILE} is valid; accepted, not acted upon yet: podCIDR\n"));
     let inside =
         answer(&format!("config check {FILE}"), "registerWithTaints:\n- {key: a, efect: NoSchedule}");
     assert_eq!(
@@ -512,4 +519,68 @@ fn a_reload_knows_what_needs_a_restart() {
     let found = reload_diff(&old, &new);
     assert_eq!(found.now, ["logging.verbosity", "clusterDNS"]);
     assert_eq!(found.needs_restart, ["containerRuntimeEndpoint", "maxPods"]);
+}
+
+#[test]
+fn a_node_in_a_cluster_has_these_defaults() {
+    let seconds = Duration::from_secs;
+    let found = settings("--kubeconfig=/k");
+    assert!(!found.is_standalone() && settings("").is_standalone());
+    assert!(found.register_node && !found.rotate_certificates && !found.server_tls_bootstrap);
+    assert!(!found.cloud_provider_external && found.register_with_taints.is_empty());
+    assert_eq!((found.tls_cert_file, found.tls_private_key_file, found.provider_id), (None, None, None));
+    assert_eq!(found.tls_min_version, TlsVersion::Tls12);
+    assert_eq!(found.node_status_update_frequency, seconds(10));
+    assert_eq!(found.node_status_report_frequency, seconds(300));
+    assert_eq!((found.node_status_max_images, found.node_lease_duration_seconds), (Some(50), 40));
+    assert_eq!((found.kube_api_qps, found.kube_api_burst), (50, 100));
+    assert_eq!((found.event_record_qps, found.event_burst), (50, 100));
+    assert_eq!(found.content_type, "application/vnd.kubernetes.protobuf");
+    assert_eq!((found.max_pods, found.pods_per_core, found.pod_pids_limit), (110, 0, None));
+    assert_eq!(found.cpu_cfs_quota_period, Duration::from_millis(100));
+    assert!(found.cgroups_per_qos && found.enable_controller_attach_detach && found.enable_server);
+    assert!(found.local_storage_capacity_isolation && found.enable_debugging_handlers);
+    assert_eq!(found.enforce_node_allocatable, ["pods"]);
+    // Thresholds come with a file, as upstream.
+    assert!(found.eviction_hard.is_empty());
+    assert_eq!(with_file("", "port: 1").eviction_hard["memory.available"], "100Mi");
+    assert_eq!(found.change_detection_strategy, ChangeDetection::Watch);
+    let authentication = Authentication {
+        client_ca_file: None,
+        anonymous: false,
+        webhook: true,
+        webhook_cache_ttl: seconds(120),
+    };
+    assert_eq!(found.authentication, authentication);
+    let authorization = Authorization { webhook: true, allow_ttl: seconds(300), deny_ttl: seconds(30) };
+    assert_eq!(found.authorization, authorization);
+}
+
+#[test]
+fn what_a_cluster_is_told_arrives() {
+    let file = "registerWithTaints: [{key: a, effect: NoSchedule}]\nnodeStatusUpdateFrequency: 4s\n\
+                systemReserved: {cpu: 100m}\nkubeReserved: {memory: 1Gi}\npodPidsLimit: 100\n\
+                configMapAndSecretChangeDetectionStrategy: Cache\ntlsMinVersion: VersionTLS11\n\
+                authentication: {x509: {clientCAFile: ca.crt}}\nauthorization: {mode: AlwaysAllow}\n\
+                tlsCertFile: a.crt\ntlsPrivateKeyFile: a.key\nnodeStatusMaxImages: -1";
+    let found = with_file("--cloud-provider=external --enforce-node-allocatable=none", file);
+    let taint = Taint { key: "a".to_owned(), value: String::new(), effect: "NoSchedule".to_owned() };
+    assert_eq!(found.register_with_taints, [taint]);
+    // Reported as often as computed, unless something else was said.
+    assert_eq!(found.node_status_report_frequency, Duration::from_secs(4));
+    let both = with_file("", "nodeStatusUpdateFrequency: 4s\nnodeStatusReportFrequency: 6m");
+    assert_eq!(both.node_status_report_frequency, Duration::from_secs(360));
+    assert_eq!(
+        (found.system_reserved["cpu"].as_str(), found.kube_reserved["memory"].as_str()),
+        ("100m", "1Gi")
+    );
+    assert_eq!((found.pod_pids_limit, found.node_status_max_images), (Some(100), None));
+    assert_eq!(found.change_detection_strategy, ChangeDetection::Cache);
+    assert_eq!(found.tls_min_version, TlsVersion::Tls12);
+    assert!(found.warnings.iter().any(|text| text.starts_with("tlsMinVersion is VersionTLS11")));
+    assert_eq!(found.authentication.client_ca_file, Some(PathBuf::from("/etc/crablet/ca.crt")));
+    assert_eq!(found.tls_cert_file, Some(PathBuf::from("/etc/crablet/a.crt")));
+    assert!(!found.authorization.webhook && found.cloud_provider_external);
+    assert!(found.enforce_node_allocatable.is_empty());
+    assert!(found.not_yet.is_empty(), "{:?}", found.not_yet);
 }

@@ -24,7 +24,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use crablet_model::PodUid;
 use crablet_model::runtime::{
-    Container, ContainerConfig, ContainerListing, Image, RuntimeStatus, RuntimeVersion, Sandbox,
+    Container, ContainerConfig, ContainerListing, Image, ListedImage, RuntimeStatus, RuntimeVersion, Sandbox,
     SandboxConfig,
 };
 use crablet_protos::cri as wire;
@@ -164,7 +164,7 @@ impl Runtime for CriClient {
     async fn run_sandbox(&self, config: &SandboxConfig) -> Result<String> {
         let request = wire::RunPodSandboxRequest {
             config: Some(requests::sandbox(config)),
-            runtime_handler: String::new(),
+            runtime_handler: config.runtime_handler.clone(),
         };
         let deadline = self.timeouts.request.saturating_mul(2);
         let reply = self
@@ -263,6 +263,25 @@ impl Runtime for CriClient {
             Some(found) if found.id.is_empty() => Err(not_set(format!("id of image {image:?}"))),
             Some(found) => Ok(Some(replies::image(found))),
         }
+    }
+
+    async fn list_images(&self) -> Result<Vec<ListedImage>> {
+        let request = wire::ListImagesRequest { filter: None };
+        let reply = self
+            .connection
+            .call(self.usual(), request, |mut to, q| async move { to.images.list_images(q).await })
+            .await?;
+        Ok(reply.images.into_iter().map(replies::listed_image).collect())
+    }
+
+    async fn set_pod_cidr(&self, cidr: &str) -> Result<()> {
+        let network = wire::NetworkConfig { pod_cidr: cidr.to_owned() };
+        let config = wire::RuntimeConfig { network_config: Some(network) };
+        let request = wire::UpdateRuntimeConfigRequest { runtime_config: Some(config) };
+        self.connection
+            .call(self.usual(), request, |mut to, q| async move { to.runtime.update_runtime_config(q).await })
+            .await
+            .map(drop)
     }
 
     async fn pull_image(&self, image: &str, sandbox: Option<&SandboxConfig>) -> Result<String> {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use crablet_model::PodUid;
 use crablet_model::runtime::{
-    Container, ContainerConfig, ContainerListing, Image, RuntimeEvent, RuntimeStatus, RuntimeVersion,
-    Sandbox, SandboxConfig,
+    Container, ContainerConfig, ContainerListing, Image, ListedImage, RuntimeEvent, RuntimeStatus,
+    RuntimeVersion, Sandbox, SandboxConfig,
 };
 use futures_util::stream::BoxStream;
 
@@ -84,6 +84,9 @@ pub trait Runtime: Send + Sync + 'static {
 
     /// `None` when the image is not on the node.
     async fn image_status(&self, image: &str) -> Result<Option<Image>>;
+    async fn list_images(&self) -> Result<Vec<ListedImage>>;
+    /// Tells the runtime which addresses pods get, for networks that it sets up itself.
+    async fn set_pod_cidr(&self, cidr: &str) -> Result<()>;
     /// Pulls an image and returns the reference to create containers from. Has no deadline of its own.
     async fn pull_image(&self, image: &str, sandbox: Option<&SandboxConfig>) -> Result<String>;
 }

@@ -49,3 +49,21 @@ impl Event {
         self.container.as_ref().map(|name| format!("spec.containers{{{name}}}"))
     }
 }
+
+/// Something worth telling about the node itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeEvent {
+    pub kind: EventKind,
+    pub reason: &'static str,
+    pub message: String,
+}
+
+impl NodeEvent {
+    pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { kind: EventKind::Normal, reason, message: message.into() }
+    }
+
+    pub fn warning(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { kind: EventKind::Warning, reason, message: message.into() }
+    }
+}

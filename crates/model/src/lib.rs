@@ -6,11 +6,13 @@
 //! | [`names`] | labels, annotations, reasons and constants that other programs read |
 //! | [`runtime`] | what is asked of a container runtime and what it reports, free of any wire format |
 //! | [`events`] | Kubernetes events as values |
+//! | [`cgroup`] | cgroups of pods: names, and what they are allowed |
 //! | [`manifest`] | static pod manifests: bytes in, a defaulted and validated pod out |
 //! | [`hash`], [`quantity`], [`qos`], [`image`], [`duration`], [`resources`] | small rules with exact results |
 //!
 //! Nothing here does I/O, reads a clock or draws a random number.
 
+pub mod cgroup;
 pub mod duration;
 pub mod events;
 pub mod hash;

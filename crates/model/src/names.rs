@@ -76,6 +76,8 @@ pub mod event_reason {
     pub const ERR_IMAGE_NEVER_PULL: &str = "ErrImageNeverPull";
     pub const SANDBOX_CHANGED: &str = "SandboxChanged";
     pub const FAILED_CREATE_POD_SANDBOX: &str = "FailedCreatePodSandBox";
+    pub const FAILED_CREATE_POD_CONTAINER: &str = "FailedCreatePodContainer";
+    pub const FAILED_TO_MAKE_DIRECTORIES: &str = "FailedToMakePodDataDirectories";
     pub const FAILED_KILL_POD: &str = "FailedKillPod";
     pub const FAILED_SYNC: &str = "FailedSync";
     pub const FAILED_VALIDATION: &str = "FailedValidation";

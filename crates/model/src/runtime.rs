@@ -147,12 +147,36 @@ impl PodRuntime {
 }
 
 /// What the runtime says of itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeStatus {
-    pub ready: bool,
-    pub network_ready: bool,
-    /// Why it is not ready, in the runtime's words.
-    pub message: String,
+    /// Why it is not ready, in the runtime's words; `None` when it is.
+    pub problem: Option<String>,
+    /// The same of its network.
+    pub network_problem: Option<String>,
+    pub handlers: Vec<RuntimeHandler>,
+    /// Whether it can do `supplementalGroupsPolicy`; `None` where it does not say.
+    pub supplemental_groups_policy: Option<bool>,
+}
+
+impl RuntimeStatus {
+    pub fn is_ready(&self) -> bool {
+        self.problem.is_none() && self.network_problem.is_none()
+    }
+
+    /// All problems in one line.
+    pub fn message(&self) -> String {
+        let problems: Vec<&str> =
+            [&self.problem, &self.network_problem].into_iter().flatten().map(String::as_str).collect();
+        problems.join(", ")
+    }
+}
+
+/// A way to run a sandbox, such as runc or a virtual machine. The default one often has no name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RuntimeHandler {
+    pub name: String,
+    pub user_namespaces: bool,
+    pub recursive_read_only_mounts: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -223,6 +247,15 @@ pub struct PortMapping {
     pub host_ip: String,
 }
 
+/// The parts of an SELinux label; what is empty is the runtime's to choose. A node without SELinux pays no heed to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SelinuxLabel {
+    pub user: String,
+    pub role: String,
+    pub kind: String,
+    pub level: String,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxConfig {
     pub name: String,
@@ -236,6 +269,8 @@ pub struct SandboxConfig {
     pub labels: Map,
     pub annotations: Map,
     pub cgroup_parent: String,
+    /// Empty for the runtime's default.
+    pub runtime_handler: String,
     pub sysctls: Map,
     pub namespaces: NamespaceOptions,
     pub privileged: bool,
@@ -243,16 +278,27 @@ pub struct SandboxConfig {
     pub run_as_group: Option<i64>,
     pub supplemental_groups: Vec<i64>,
     pub seccomp: SeccompProfile,
+    pub selinux: Option<SelinuxLabel>,
     /// Sum over the pod's containers, without overhead.
     pub resources: LinuxResources,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Which mounts that are made later show on the other side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Propagation {
+    #[default]
+    Private,
+    HostToContainer,
+    Bidirectional,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mount {
     pub container_path: String,
     pub host_path: String,
     pub readonly: bool,
     pub selinux_relabel: bool,
+    pub propagation: Propagation,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -271,6 +317,7 @@ pub struct ContainerSecurity {
     pub masked_paths: Vec<String>,
     pub readonly_paths: Vec<String>,
     pub seccomp: SeccompProfile,
+    pub selinux: Option<SelinuxLabel>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -300,6 +347,15 @@ pub struct ContainerConfig {
     /// Files of cgroup v2 and what is to be written there.
     pub unified: Map,
     pub security: ContainerSecurity,
+}
+
+/// An entry of the list of images.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedImage {
+    pub id: String,
+    pub tags: Vec<String>,
+    pub digests: Vec<String>,
+    pub size: u64,
 }
 
 /// An image that is present on the node.

@@ -6,4 +6,5 @@
 //!
 //! Decisions about the node as a whole (eviction, garbage collection of images, shutdown order) are not here yet.
 
+pub mod node;
 pub mod pod;

@@ -26,6 +26,7 @@ fn sandbox_config() -> SandboxConfig {
         labels: [("app".to_owned(), "web".to_owned())].into(),
         annotations: Default::default(),
         cgroup_parent: String::new(),
+        runtime_handler: String::new(),
         sysctls: Default::default(),
         namespaces: Default::default(),
         privileged: false,
@@ -33,6 +34,7 @@ fn sandbox_config() -> SandboxConfig {
         run_as_group: None,
         supplemental_groups: Vec::new(),
         seccomp: Default::default(),
+        selinux: None,
         resources: Default::default(),
     }
 }

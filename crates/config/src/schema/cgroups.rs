@@ -10,13 +10,16 @@ const SETTINGS: &[Setting] = &[
         .pointer()
         .flag("cgroups-per-qos")
         .default("true")
+        .acts()
         .doc("Give every pod and every quality of service a cgroup."),
     field("cgroupDriver", Text("DRIVER"))
         .flag("cgroup-driver")
         .default("cgroupfs")
+        .acts()
         .doc("cgroupfs or systemd. What the runtime says wins."),
     field("cgroupRoot", Text("CGROUP"))
         .flag("cgroup-root")
+        .acts()
         .doc("The cgroup below which pods run."),
     field("kubeletCgroups", Text("CGROUP"))
         .flag("kubelet-cgroups")
@@ -28,12 +31,15 @@ const SETTINGS: &[Setting] = &[
         .doc("The cgroup that the container runtime runs in."),
     field("systemReserved", TextMap(Pairs::Equals))
         .flag("system-reserved")
+        .acts()
         .doc("Resources kept back for the system: cpu, memory, ephemeral-storage, pid."),
     field("kubeReserved", TextMap(Pairs::Equals))
         .flag("kube-reserved")
+        .acts()
         .doc("Resources kept back for Kubernetes: cpu, memory, ephemeral-storage, pid."),
     field("reservedSystemCPUs", Text("CPUS"))
         .flag("reserved-cpus")
+        .acts()
         .doc("CPUs kept back for the system and Kubernetes, such as `0-1,8`."),
     field("systemReservedCgroup", Text("CGROUP"))
         .flag("system-reserved-cgroup")
@@ -44,6 +50,7 @@ const SETTINGS: &[Setting] = &[
     field("enforceNodeAllocatable", TextList("LEVEL"))
         .flag("enforce-node-allocatable")
         .default("pods")
+        .acts()
         .doc("Whose limits are enforced: none, pods, system-reserved, system-reserved-compressible, kube-reserved, kube-reserved-compressible."),
     field("qosReserved", TextMap(Pairs::Equals))
         .flag("qos-reserved")

@@ -8,7 +8,8 @@ pub const GROUP: Group = Group { title: "Eviction", settings: SETTINGS };
 const SETTINGS: &[Setting] = &[
     field("evictionHard", TextMap(Pairs::Less))
         .flag("eviction-hard")
-        .doc("Thresholds at which pods are evicted at once, such as `memory.available<100Mi`. With --config, the default is `imagefs.available<15%,imagefs.inodesFree<5%,memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%`."),
+        .acts()
+        .doc("Thresholds at which pods are evicted at once, such as `memory.available<100Mi`. With --config, the default is `imagefs.available<15%,imagefs.inodesFree<5%,memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%`. This version keeps these amounts from pods and does not evict yet."),
     field("evictionSoft", TextMap(Pairs::Less))
         .flag("eviction-soft")
         .doc("Thresholds at which pods are evicted after a grace period."),
@@ -28,6 +29,7 @@ const SETTINGS: &[Setting] = &[
     field("mergeDefaultEvictionSettings", Bool)
         .pointer()
         .default("false")
+        .acts()
         .doc("Thresholds that evictionHard of the file leaves out keep their defaults."),
     field("kernelMemcgNotification", Bool)
         .flag("kernel-memcg-notification")
@@ -36,5 +38,6 @@ const SETTINGS: &[Setting] = &[
         .pointer()
         .flag("local-storage-capacity-isolation")
         .default("true")
+        .acts()
         .doc("Measure and limit the local storage of pods."),
 ];

@@ -18,6 +18,7 @@ const SETTINGS: &[Setting] = &[
         .doc("Where the agent keeps what must survive its restart, and where pods keep their volumes."),
     flag("cert-dir", Path)
         .default("/var/lib/kubelet/pki")
+        .acts()
         .doc("Where certificates are kept that were not named by --tls-cert-file."),
     field("featureGates", BoolMap)
         .flag("feature-gates")
@@ -27,7 +28,9 @@ const SETTINGS: &[Setting] = &[
         .acts()
         .doc("The node's name. Without it, the machine's hostname in lower case."),
     flag("node-ip", Text("IP,..."))
+        .acts()
         .doc("The node's address, or one of each family. `0.0.0.0` and `::` name the preferred family."),
     flag("node-labels", TextMap(Pairs::Labels))
+        .acts()
         .doc("Labels that the node gives itself when it registers."),
 ];

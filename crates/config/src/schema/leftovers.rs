@@ -27,6 +27,7 @@ const SETTINGS: &[Setting] = &[
     flag("experimental-allocatable-ignore-eviction", Bool)
         .default("false")
         .deprecated("will be removed in 1.25 or later.")
+        .acts()
         .doc("Leave --eviction-hard out of what the node can allocate."),
     flag("application-metrics-count-limit", Int64)
         .default("100")

@@ -14,14 +14,17 @@ const SETTINGS: &[Setting] = &[
     field("maxPods", Int32)
         .flag("max-pods")
         .default("110")
+        .acts()
         .doc("How many pods may run here."),
     field("podsPerCore", Int32)
         .flag("pods-per-core")
+        .acts()
         .doc("How many pods may run per core, up to --max-pods. 0 means no such limit."),
     field("podPidsLimit", Int64)
         .pointer()
         .flag("pod-max-pids")
         .default("-1")
+        .acts()
         .doc("How many processes a pod may have. -1 means as many as the node can allocate."),
     field("crashLoopBackOff.maxContainerRestartPeriod", Duration)
         .pointer()
@@ -37,6 +40,7 @@ const SETTINGS: &[Setting] = &[
         .pointer()
         .flag("cpu-cfs-quota-period")
         .default("100ms")
+        .acts()
         .doc("The period over which CPU limits are enforced, from 1ms to 1s."),
     field("seccompDefault", Bool)
         .pointer()
@@ -87,9 +91,11 @@ const SETTINGS: &[Setting] = &[
         .pointer()
         .flag("enable-controller-attach-detach")
         .default("true")
+        .acts()
         .doc("The control plane attaches and detaches volumes, not the node."),
     field("configMapAndSecretChangeDetectionStrategy", Text("STRATEGY"))
         .default("Watch")
+        .acts()
         .doc("How changes of config maps and secrets are noticed: Get, Cache or Watch."),
     field("userNamespaces.idsPerPod", Int64)
         .pointer()

@@ -8,8 +8,8 @@ use std::net::IpAddr;
 use crablet_model::PodUid;
 use crablet_model::names::{annotation, label};
 use crablet_model::runtime::{
-    Container, ContainerListing, ContainerState, ContainerUser, Exit, Image, ListedState, Map, RuntimeStatus,
-    RuntimeVersion, Sandbox, SandboxState,
+    Container, ContainerListing, ContainerState, ContainerUser, Exit, Image, ListedImage, ListedState, Map,
+    RuntimeHandler, RuntimeStatus, RuntimeVersion, Sandbox, SandboxState,
 };
 use crablet_protos::cri as wire;
 use jiff::Timestamp;
@@ -27,20 +27,36 @@ pub fn version(reply: wire::VersionResponse) -> RuntimeVersion {
 
 pub fn status(reply: wire::StatusResponse) -> RuntimeStatus {
     let conditions = reply.status.unwrap_or_default().conditions;
-    let [(ready, why_not), (network_ready, why_no_network)] =
-        [RUNTIME_READY, NETWORK_READY].map(|name| judge(&conditions, name));
-    let message = [why_not, why_no_network].into_iter().flatten().collect::<Vec<_>>().join(", ");
-    RuntimeStatus { ready, network_ready, message }
+    let [problem, network_problem] = [RUNTIME_READY, NETWORK_READY].map(|name| judge(&conditions, name));
+    RuntimeStatus {
+        problem,
+        network_problem,
+        handlers: reply.runtime_handlers.into_iter().map(handler).collect(),
+        supplemental_groups_policy: reply.features.map(|features| features.supplemental_groups_policy),
+    }
+}
+
+fn handler(handler: wire::RuntimeHandler) -> RuntimeHandler {
+    let features = handler.features.unwrap_or_default();
+    RuntimeHandler {
+        name: handler.name,
+        user_namespaces: features.user_namespaces,
+        recursive_read_only_mounts: features.recursive_read_only_mounts,
+    }
+}
+
+pub fn listed_image(image: wire::Image) -> ListedImage {
+    ListedImage { id: image.id, tags: image.repo_tags, digests: image.repo_digests, size: image.size }
 }
 
 /// Worded as upstream prints a condition: node conditions and events show it.
-fn judge(conditions: &[wire::RuntimeCondition], name: &str) -> (bool, Option<String>) {
+fn judge(conditions: &[wire::RuntimeCondition], name: &str) -> Option<String> {
     match conditions.iter().find(|condition| condition.r#type == name) {
-        Some(condition) if condition.status => (true, None),
+        Some(condition) if condition.status => None,
         Some(condition) => {
-            (false, Some(format!("{name}=false reason:{} message:{}", condition.reason, condition.message)))
+            Some(format!("{name}=false reason:{} message:{}", condition.reason, condition.message))
         }
-        None => (false, Some(format!("{name} is not reported"))),
+        None => Some(format!("{name} is not reported")),
     }
 }
 

@@ -4,7 +4,7 @@ use crablet_model::PodUid;
 use crablet_model::names::label;
 use crablet_model::runtime::{
     ContainerConfig, ContainerSecurity, DnsConfig, LinuxResources, Map, Mount, NamespaceMode,
-    NamespaceOptions, PortMapping, Protocol, SandboxConfig, SeccompProfile,
+    NamespaceOptions, PortMapping, Propagation, Protocol, SandboxConfig, SeccompProfile, SelinuxLabel,
 };
 use crablet_protos::cri as wire;
 
@@ -21,6 +21,7 @@ pub fn sandbox(config: &SandboxConfig) -> wire::PodSandboxConfig {
         supplemental_groups_policy: wire::SupplementalGroupsPolicy::Merge.into(),
         privileged: config.privileged,
         seccomp: Some(seccomp(config.seccomp)),
+        selinux_options: config.selinux.as_ref().map(selinux),
         ..Default::default()
     };
     wire::PodSandboxConfig {
@@ -110,6 +111,7 @@ fn container_security(security: &ContainerSecurity) -> wire::LinuxContainerSecur
         masked_paths: security.masked_paths.clone(),
         readonly_paths: security.readonly_paths.clone(),
         seccomp: Some(seccomp(security.seccomp)),
+        selinux_options: security.selinux.as_ref().map(selinux),
         ..Default::default()
     }
 }
@@ -151,6 +153,15 @@ fn mode(mode: NamespaceMode) -> i32 {
     .into()
 }
 
+fn selinux(label: &SelinuxLabel) -> wire::SeLinuxOption {
+    wire::SeLinuxOption {
+        user: label.user.clone(),
+        role: label.role.clone(),
+        r#type: label.kind.clone(),
+        level: label.level.clone(),
+    }
+}
+
 fn seccomp(profile: SeccompProfile) -> wire::SecurityProfile {
     use wire::security_profile::ProfileType;
     let profile_type = match profile {
@@ -188,7 +199,12 @@ fn mount(mount: &Mount) -> wire::Mount {
         host_path: mount.host_path.clone(),
         readonly: mount.readonly,
         selinux_relabel: mount.selinux_relabel,
-        propagation: wire::MountPropagation::PropagationPrivate.into(),
+        propagation: match mount.propagation {
+            Propagation::Private => wire::MountPropagation::PropagationPrivate,
+            Propagation::HostToContainer => wire::MountPropagation::PropagationHostToContainer,
+            Propagation::Bidirectional => wire::MountPropagation::PropagationBidirectional,
+        }
+        .into(),
         ..Default::default()
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use crablet_model::PodUid;
 use crablet_model::runtime::{
-    Container, ContainerConfig, ContainerListing, Image, RuntimeStatus, RuntimeVersion, Sandbox,
+    Container, ContainerConfig, ContainerListing, Image, ListedImage, RuntimeStatus, RuntimeVersion, Sandbox,
     SandboxConfig,
 };
 use tokio::sync::oneshot;
@@ -226,9 +226,8 @@ impl Runtime for FakeRuntime {
 
     async fn status(&self) -> Result<RuntimeStatus> {
         self.call(Call::Status, Subject::default(), None, |state| {
-            let network_ready = state.network_ready;
-            let message = if network_ready { "" } else { "cni plugin not initialized" };
-            done(RuntimeStatus { ready: true, network_ready, message: message.to_owned() })
+            let problem = (!state.network_ready).then(|| "cni plugin not initialized".to_owned());
+            done(RuntimeStatus { network_problem: problem, ..RuntimeStatus::default() })
         })
         .await
     }
@@ -356,6 +355,14 @@ impl Runtime for FakeRuntime {
         let image = image.to_owned();
         self.call(Call::ImageStatus, of_image(&image), None, move |state| done(state.image_status(&image)))
             .await
+    }
+
+    async fn list_images(&self) -> Result<Vec<ListedImage>> {
+        self.call(Call::ListImages, Subject::default(), None, |state| done(state.list_images())).await
+    }
+
+    async fn set_pod_cidr(&self, _: &str) -> Result<()> {
+        self.call(Call::SetPodCidr, Subject::default(), None, |_| done(())).await
     }
 
     async fn pull_image(&self, image: &str, sandbox: Option<&SandboxConfig>) -> Result<String> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crablet_model::runtime::Image;
+use crablet_model::runtime::{Image, ListedImage};
 
 use super::behaviour::{FakeImage, Pull};
 use super::state::{State, refused};
@@ -25,6 +25,18 @@ impl State {
     pub fn image_status(&self, reference: &str) -> Option<Image> {
         let (name, image) = self.image(reference).filter(|(_, image)| image.present)?;
         Some(Image { id: image_id(name), size: image.size, uid: image.uid, username: image.username.clone() })
+    }
+
+    pub fn list_images(&self) -> Vec<ListedImage> {
+        let present = self.images.iter().filter(|(_, image)| image.present);
+        present
+            .map(|(name, image)| ListedImage {
+                id: image_id(name),
+                tags: vec![name.clone()],
+                digests: Vec::new(),
+                size: image.size,
+            })
+            .collect()
     }
 
     pub fn begin_pull(&mut self, reference: &str) -> Result<Progress<String>> {

@@ -55,6 +55,7 @@ fn sandbox(pod: &PodRef, attempt: u32) -> SandboxConfig {
         labels: labels(pod),
         annotations: Map::new(),
         cgroup_parent: String::new(),
+        runtime_handler: String::new(),
         sysctls: Map::new(),
         namespaces: NamespaceOptions::default(),
         privileged: false,
@@ -62,6 +63,7 @@ fn sandbox(pod: &PodRef, attempt: u32) -> SandboxConfig {
         run_as_group: None,
         supplemental_groups: Vec::new(),
         seccomp: SeccompProfile::default(),
+        selinux: None,
         resources: LinuxResources::default(),
     }
 }

@@ -24,6 +24,8 @@ pub enum Call {
     StopContainer,
     RemoveContainer,
     ImageStatus,
+    ListImages,
+    SetPodCidr,
     PullImage,
 }
 
@@ -45,6 +47,8 @@ impl Call {
             Self::StopContainer => "stop_container",
             Self::RemoveContainer => "remove_container",
             Self::ImageStatus => "image_status",
+            Self::ListImages => "list_images",
+            Self::SetPodCidr => "set_pod_cidr",
             Self::PullImage => "pull_image",
         }
     }
@@ -53,7 +57,14 @@ impl Call {
         use Call::*;
         matches!(
             self,
-            Version | Status | ListSandboxes | ListContainers | SandboxStatus | ContainerStatus | ImageStatus
+            Version
+                | Status
+                | ListSandboxes
+                | ListContainers
+                | SandboxStatus
+                | ContainerStatus
+                | ImageStatus
+                | ListImages
         )
     }
 }

@@ -4,9 +4,16 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
-use crate::api::{Container, Pod, PodSpec, ResourceRequirements};
+use crate::api::{
+    Container, DownwardAPIVolumeFile, ObjectFieldSelector, Pod, PodSpec, ProjectedVolumeSource,
+    ResourceRequirements, Volume,
+};
 use crate::image;
 use crate::quantity::Quantity;
+
+/// Of the files in a volume: `rw-r--r--`.
+const FILE_MODE: i32 = 0o644;
+const TOKEN_SECONDS: i64 = 3600;
 
 pub(super) fn apply(pod: &mut Pod) {
     let spec = pod.spec.get_or_insert_default();
@@ -20,6 +27,9 @@ pub(super) fn apply(pod: &mut Pod) {
     let host_network = spec.host_network.unwrap_or(false);
     for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
         default_container(container, host_network);
+    }
+    for volume in spec.volumes.iter_mut().flatten() {
+        default_volume(volume);
     }
 }
 
@@ -48,12 +58,56 @@ fn default_container(container: &mut Container, host_network: bool) {
         }
     }
     for source in container.env.iter_mut().flatten().filter_map(|env| env.value_from.as_mut()) {
-        if let Some(field) = source.field_ref.as_mut() {
-            text(&mut field.api_version, "v1");
-        }
+        default_field(source.field_ref.as_mut());
     }
     if let Some(resources) = container.resources.as_mut() {
         default_resources(resources);
+    }
+}
+
+fn default_field(field: Option<&mut ObjectFieldSelector>) {
+    if let Some(field) = field {
+        text(&mut field.api_version, "v1");
+    }
+}
+
+fn default_volume(volume: &mut Volume) {
+    if *volume == (Volume { name: volume.name.clone(), ..Default::default() }) {
+        volume.empty_dir = Some(Default::default());
+    }
+    if let Some(source) = volume.host_path.as_mut() {
+        source.type_.get_or_insert_default();
+    }
+    if let Some(source) = volume.secret.as_mut() {
+        source.default_mode.get_or_insert(FILE_MODE);
+    }
+    if let Some(source) = volume.config_map.as_mut() {
+        source.default_mode.get_or_insert(FILE_MODE);
+    }
+    if let Some(source) = volume.downward_api.as_mut() {
+        source.default_mode.get_or_insert(FILE_MODE);
+        default_files(source.items.as_mut());
+    }
+    if let Some(source) = volume.projected.as_mut() {
+        default_projected(source);
+    }
+}
+
+fn default_projected(source: &mut ProjectedVolumeSource) {
+    source.default_mode.get_or_insert(FILE_MODE);
+    for projection in source.sources.iter_mut().flatten() {
+        if let Some(token) = projection.service_account_token.as_mut() {
+            token.expiration_seconds.get_or_insert(TOKEN_SECONDS);
+        }
+        if let Some(source) = projection.downward_api.as_mut() {
+            default_files(source.items.as_mut());
+        }
+    }
+}
+
+fn default_files(files: Option<&mut Vec<DownwardAPIVolumeFile>>) {
+    for file in files.into_iter().flatten() {
+        default_field(file.field_ref.as_mut());
     }
 }
 

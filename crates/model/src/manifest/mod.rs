@@ -83,6 +83,12 @@ pub fn decode_pods(
     Ok(pods)
 }
 
+/// What a pod of the API server asks for and this version cannot do, one line.
+pub fn unsupported(pod: &Pod) -> Option<String> {
+    let problems = supported::check(pod, supported::Giver::ApiServer);
+    (!problems.is_empty()).then(|| problems.to_string())
+}
+
 fn decode_value(
     value: Value,
     prefix: &str,
@@ -96,6 +102,8 @@ fn decode_value(
     identity::apply(&mut pod, origin, node_name, &mut warnings);
     validate::check(&pod, node_name).into_result().map_err(|p| ManifestError::Invalid(p.below(prefix)))?;
     references::check(&pod).into_result().map_err(|p| ManifestError::Reference(p.below(prefix)))?;
-    supported::check(&pod).into_result().map_err(|p| ManifestError::Unsupported(p.below(prefix)))?;
+    supported::check(&pod, supported::Giver::Manifest)
+        .into_result()
+        .map_err(|p| ManifestError::Unsupported(p.below(prefix)))?;
     Ok(Decoded { pod, warnings })
 }

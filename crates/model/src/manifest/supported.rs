@@ -1,7 +1,9 @@
 //! What this version of Crablet can run.
 //!
 //! The table is a list of what is allowed, so that a field which Kubernetes adds later is refused until somebody teaches
-//! Crablet what it means. To support a field, add its line; the file is done when the table could be replaced by `spec`.
+//! Crablet what it means. To support a field, add its line to `table`; it is done when it could be replaced by `spec`.
+
+mod table;
 
 use std::collections::BTreeSet;
 
@@ -9,6 +11,7 @@ use serde_json::Value;
 
 use super::error::{Problems, key, quoted};
 use crate::api::Pod;
+use table::{ONLY_FROM_API_SERVER, SUPPORTED};
 
 /// What may stand at a path.
 enum Rule {
@@ -18,103 +21,21 @@ enum Rule {
     OneOf(&'static [&'static str]),
     /// Only this, because it is what happens anyway.
     Only(bool),
+    /// Only nothing: what is there, but holds nothing, changes nothing.
+    Empty,
 }
 
-use Rule::{Any, OneOf, Only};
+const NOT_YET: &str = "not supported yet; remove it";
 
-const SECCOMP_TYPES: Rule = OneOf(&["RuntimeDefault", "Unconfined"]);
+/// Who gave the pod.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Giver {
+    Manifest,
+    ApiServer,
+}
 
-/// `[]` stands for each item of a list.
-const SUPPORTED: &[(&str, Rule)] = &[
-    ("apiVersion", Any),
-    ("kind", Any),
-    ("status", Any),
-    // Names and notes.
-    ("metadata.name", Any),
-    ("metadata.generateName", Any),
-    ("metadata.namespace", Any),
-    ("metadata.uid", Any),
-    ("metadata.labels", Any),
-    ("metadata.annotations", Any),
-    // Written by an API server, and without meaning here.
-    ("metadata.creationTimestamp", Any),
-    ("metadata.finalizers", Any),
-    ("metadata.generation", Any),
-    ("metadata.managedFields", Any),
-    ("metadata.ownerReferences", Any),
-    ("metadata.resourceVersion", Any),
-    ("metadata.selfLink", Any),
-    // The pod.
-    ("spec.restartPolicy", Any),
-    ("spec.terminationGracePeriodSeconds", Any),
-    ("spec.nodeName", Any),
-    ("spec.os.name", OneOf(&["linux"])),
-    ("spec.hostUsers", Only(true)),
-    // Network and names.
-    ("spec.dnsPolicy", Any),
-    ("spec.dnsConfig", Any),
-    ("spec.hostAliases", Any),
-    ("spec.hostIPC", Any),
-    ("spec.hostNetwork", Any),
-    ("spec.hostPID", Any),
-    ("spec.hostname", Any),
-    ("spec.setHostnameAsFQDN", Any),
-    ("spec.shareProcessNamespace", Any),
-    ("spec.subdomain", Any),
-    // For schedulers and API servers; without effect on a static pod.
-    ("spec.affinity", Any),
-    ("spec.automountServiceAccountToken", Any),
-    ("spec.enableServiceLinks", Any),
-    ("spec.nodeSelector", Any),
-    ("spec.preemptionPolicy", Any),
-    ("spec.priority", Any),
-    ("spec.priorityClassName", Any),
-    ("spec.schedulerName", Any),
-    ("spec.tolerations", Any),
-    ("spec.topologySpreadConstraints", Any),
-    // Who the pod's processes are.
-    ("spec.securityContext.runAsGroup", Any),
-    ("spec.securityContext.runAsNonRoot", Any),
-    ("spec.securityContext.runAsUser", Any),
-    ("spec.securityContext.seccompProfile.type", SECCOMP_TYPES),
-    ("spec.securityContext.supplementalGroups", Any),
-    ("spec.securityContext.supplementalGroupsPolicy", OneOf(&["Merge"])),
-    // Containers.
-    ("spec.containers[].args", Any),
-    ("spec.containers[].command", Any),
-    ("spec.containers[].env[].name", Any),
-    ("spec.containers[].env[].value", Any),
-    ("spec.containers[].env[].valueFrom.fieldRef", Any),
-    ("spec.containers[].env[].valueFrom.resourceFieldRef", Any),
-    ("spec.containers[].image", Any),
-    ("spec.containers[].imagePullPolicy", Any),
-    ("spec.containers[].name", Any),
-    ("spec.containers[].ports", Any),
-    ("spec.containers[].resources.limits.cpu", Any),
-    ("spec.containers[].resources.limits.ephemeral-storage", Any),
-    ("spec.containers[].resources.limits.memory", Any),
-    ("spec.containers[].resources.requests.cpu", Any),
-    ("spec.containers[].resources.requests.ephemeral-storage", Any),
-    ("spec.containers[].resources.requests.memory", Any),
-    ("spec.containers[].securityContext.allowPrivilegeEscalation", Any),
-    ("spec.containers[].securityContext.capabilities", Any),
-    ("spec.containers[].securityContext.privileged", Any),
-    ("spec.containers[].securityContext.procMount", OneOf(&["Default"])),
-    ("spec.containers[].securityContext.readOnlyRootFilesystem", Any),
-    ("spec.containers[].securityContext.runAsGroup", Any),
-    ("spec.containers[].securityContext.runAsNonRoot", Any),
-    ("spec.containers[].securityContext.runAsUser", Any),
-    ("spec.containers[].securityContext.seccompProfile.type", SECCOMP_TYPES),
-    ("spec.containers[].stdin", Any),
-    ("spec.containers[].stdinOnce", Any),
-    ("spec.containers[].terminationMessagePath", Any),
-    ("spec.containers[].terminationMessagePolicy", Any),
-    ("spec.containers[].tty", Any),
-    ("spec.containers[].workingDir", Any),
-];
-
-pub(super) fn check(pod: &Pod) -> Problems {
-    let mut walk = Walk { inner: inner_paths(), problems: Problems::default() };
+pub(super) fn check(pod: &Pod, giver: Giver) -> Problems {
+    let mut walk = Walk { giver, inner: inner_paths(), problems: Problems::default() };
     match serde_json::to_value(pod) {
         Ok(value) => walk.value("", "", &value),
         Err(error) => walk.problems.add("pod", error.to_string()),
@@ -125,14 +46,19 @@ pub(super) fn check(pod: &Pod) -> Problems {
 /// The paths that lead to supported ones: they are looked into.
 fn inner_paths() -> BTreeSet<&'static str> {
     let mut inner = BTreeSet::from([""]);
-    for (pattern, _) in SUPPORTED {
+    for (pattern, _) in SUPPORTED.iter().chain(ONLY_FROM_API_SERVER) {
         inner.extend(pattern.match_indices(['.', '[']).map(|(at, _)| &pattern[..at]));
         inner.extend(pattern.match_indices("[]").map(|(at, brackets)| &pattern[..at + brackets.len()]));
     }
     inner
 }
 
+fn find(table: &'static [(&str, Rule)], pattern: &str) -> Option<&'static Rule> {
+    table.iter().find(|(known, _)| *known == pattern).map(|(_, rule)| rule)
+}
+
 struct Walk {
+    giver: Giver,
     inner: BTreeSet<&'static str>,
     problems: Problems,
 }
@@ -143,11 +69,17 @@ impl Walk {
         if is_absent(value) {
             return;
         }
-        if let Some((_, rule)) = SUPPORTED.iter().find(|(supported, _)| *supported == pattern) {
+        if let Some(rule) = find(SUPPORTED, pattern) {
             return self.rule(rule, path, value);
         }
+        if let Some(rule) = find(ONLY_FROM_API_SERVER, pattern) {
+            return match self.giver {
+                Giver::ApiServer => self.rule(rule, path, value),
+                Giver::Manifest => self.problems.add(path, "not supported in a static pod; remove it"),
+            };
+        }
         if !self.inner.contains(pattern) {
-            return self.problems.add(path, "not supported yet; remove it");
+            return self.problems.add(path, NOT_YET);
         }
         match value {
             Value::Object(fields) => {
@@ -167,17 +99,22 @@ impl Walk {
 
     fn rule(&mut self, rule: &Rule, path: &str, value: &Value) {
         match rule {
-            Any => {}
-            OneOf(texts) => {
+            Rule::Any => {}
+            Rule::OneOf(texts) => {
                 let text = value.as_str().unwrap_or_default();
                 if !texts.contains(&text) {
                     let known = texts.iter().map(|text| format!("`{text}`")).collect::<Vec<_>>().join(" or ");
                     self.problems.add(path, format!("{} is not supported yet; use {known}", quoted(text)));
                 }
             }
-            Only(wanted) => {
+            Rule::Only(wanted) => {
                 if value.as_bool() != Some(*wanted) {
                     self.problems.add(path, format!("`{}` is not supported yet; remove it", !wanted));
+                }
+            }
+            Rule::Empty => {
+                if !holds_nothing(value) {
+                    self.problems.add(path, NOT_YET);
                 }
             }
         }
@@ -191,6 +128,14 @@ fn is_absent(value: &Value) -> bool {
         Value::String(text) => text.is_empty(),
         Value::Array(items) => items.is_empty(),
         _ => false,
+    }
+}
+
+/// All the way down.
+fn holds_nothing(value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => fields.values().all(holds_nothing),
+        other => is_absent(other),
     }
 }
 
@@ -209,9 +154,9 @@ fn join(path: &str, name: &str) -> String {
 mod tests {
     use super::*;
 
-    fn problems(spec: serde_json::Value) -> String {
+    fn problems(spec: serde_json::Value, giver: Giver) -> String {
         let pod = serde_json::from_value(serde_json::json!({"spec": spec})).expect("a pod");
-        check(&pod).to_string()
+        check(&pod, giver).to_string()
     }
 
     #[test]
@@ -221,7 +166,26 @@ mod tests {
                 serde_json::json!({"initContainers": [{"name": "i"}]}),
                 "spec.initContainers: not supported yet; remove it",
             ),
-            (serde_json::json!({"volumes": [{"name": "v"}]}), "spec.volumes: not supported yet; remove it"),
+            (
+                serde_json::json!({"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "nfs": {"path": "/", "server": "s"}}]}),
+                "spec.volumes[1].nfs: not supported yet; remove it",
+            ),
+            (
+                serde_json::json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}),
+                "spec.volumes[0].persistentVolumeClaim: not supported yet; remove it",
+            ),
+            (
+                serde_json::json!({"volumes": [{"name": "v", "csi": {"driver": "d"}}]}),
+                "spec.volumes[0].csi: not supported yet; remove it",
+            ),
+            (
+                serde_json::json!({"volumes": [{"name": "v", "projected": {"sources": [{"clusterTrustBundle": {"path": "p"}}]}}]}),
+                "spec.volumes[0].projected.sources[0].clusterTrustBundle: not supported yet; remove it",
+            ),
+            (
+                serde_json::json!({"containers": [{"name": "a", "volumeMounts": [{"name": "v", "mountPath": "/v", "readOnly": true, "recursiveReadOnly": "Enabled"}]}]}),
+                "spec.containers[0].volumeMounts[0].recursiveReadOnly: \"Enabled\" is not supported yet; use `Disabled`",
+            ),
             (
                 serde_json::json!({"containers": [{"name": "a"}, {"name": "b", "livenessProbe": {}}]}),
                 "spec.containers[1].livenessProbe: not supported yet; remove it",
@@ -245,21 +209,49 @@ mod tests {
             ),
             (
                 serde_json::json!({"securityContext": {"fsGroup": 1, "sysctls": [{"name": "a", "value": "b"}]}}),
-                "spec.securityContext.fsGroup: not supported yet; remove it; spec.securityContext.sysctls: not supported yet; remove it",
+                "spec.securityContext.sysctls: not supported yet; remove it",
             ),
             (
                 serde_json::json!({"os": {"name": "windows"}}),
                 "spec.os.name: \"windows\" is not supported yet; use `linux`",
             ),
         ] {
-            assert_eq!(problems(spec.clone()), expected, "{spec}");
+            for giver in [Giver::Manifest, Giver::ApiServer] {
+                assert_eq!(problems(spec.clone(), giver), expected, "{spec}");
+            }
         }
+    }
+
+    #[test]
+    fn some_fields_are_for_pods_of_the_api_server() {
+        for (spec, path) in [
+            (serde_json::json!({"runtimeClassName": "kata"}), "spec.runtimeClassName"),
+            (serde_json::json!({"overhead": {"cpu": "1"}}), "spec.overhead"),
+            (serde_json::json!({"schedulingGroup": {"podGroupName": "g"}}), "spec.schedulingGroup"),
+            (
+                serde_json::json!({"containers": [{"name": "a", "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}]}]}),
+                "spec.containers[0].resizePolicy",
+            ),
+        ] {
+            assert_eq!(problems(spec.clone(), Giver::ApiServer), "", "{spec}");
+            let expected = format!("{path}: not supported in a static pod; remove it");
+            assert_eq!(problems(spec, Giver::Manifest), expected);
+        }
+    }
+
+    #[test]
+    fn what_holds_nothing_is_no_trouble() {
+        let spec = serde_json::json!({
+            "resources": {"limits": {}}, "securityContext": {"seLinuxOptions": {}},
+            "containers": [{"name": "a", "lifecycle": {}, "resources": {}, "securityContext": {}}],
+        });
+        assert_eq!(problems(spec, Giver::Manifest), "");
     }
 
     #[test]
     fn no_line_of_the_table_is_written_twice() {
         let mut seen = BTreeSet::new();
-        for (pattern, _) in SUPPORTED {
+        for (pattern, _) in SUPPORTED.iter().chain(ONLY_FROM_API_SERVER) {
             assert!(seen.insert(pattern), "{pattern}");
         }
     }

@@ -29,6 +29,7 @@ pub(super) struct Draft<'a> {
     events: Vec<Event>,
     wake_at: Option<Timestamp>,
     why: Vec<String>,
+    released: bool,
     finished: bool,
 }
 
@@ -42,6 +43,7 @@ impl<'a> Draft<'a> {
             events: Vec::new(),
             wake_at: None,
             why: Vec::new(),
+            released: false,
             finished: false,
         }
     }
@@ -94,6 +96,10 @@ impl<'a> Draft<'a> {
         self.finished = true;
     }
 
+    pub fn released(&mut self) {
+        self.released = true;
+    }
+
     /// Did a stop of this container succeed, whatever the runtime shows?
     pub fn was_stopped(&self, id: &str) -> bool {
         let done = self.facts.session.done.get(&OpKey::Container(id.to_owned()));
@@ -117,6 +123,7 @@ impl<'a> Draft<'a> {
             events: self.events,
             wake_at: self.wake_at,
             why: self.why,
+            released: self.released,
             finished: self.finished,
         }
     }

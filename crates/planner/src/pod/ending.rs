@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::draft::Draft;
 use super::facts::Ending;
-use super::memory::{CLEANUP, later};
+use super::memory::{CLEANUP, RELEASE, later};
 use super::plan::{Action, OpKey};
 
 /// Upstream never gives a container less.
@@ -73,7 +73,10 @@ pub(super) fn decide(draft: &mut Draft<'_>, end: &Ending) {
         return;
     }
     if !end.forget {
-        draft.why("the pod has ended; its containers stay for their logs");
+        if release(draft) {
+            draft.released();
+            draft.why("the pod has ended; its containers stay for their logs");
+        }
         return;
     }
     if remove_everything(draft) {
@@ -90,7 +93,7 @@ fn give_up_starts(draft: &mut Draft<'_>) {
             OpKey::Image(_) => {
                 draft.cancel(key, "the pod ends: its image pull is given up");
             }
-            OpKey::CreateSandbox | OpKey::Start(_) => {
+            OpKey::CreateSandbox | OpKey::Start(_) | OpKey::TakeOver => {
                 let until = later(operation.since, PATIENCE_SECONDS);
                 if facts.now < until {
                     draft.wake(until);
@@ -98,7 +101,7 @@ fn give_up_starts(draft: &mut Draft<'_>) {
                     draft.cancel(key, format!("the pod ends: {key:?} took too long"));
                 }
             }
-            OpKey::Sandbox(_) | OpKey::Container(_) | OpKey::Cleanup => {}
+            OpKey::Sandbox(_) | OpKey::Container(_) | OpKey::Release | OpKey::Cleanup => {}
         }
     }
 }
@@ -125,8 +128,8 @@ pub(super) fn wind_down(draft: &mut Draft<'_>, reason: &StopReason<'_>) -> bool 
         let refuses = tries >= STOP_TRIES || draft.was_stopped(&container.id);
         stubborn += usize::from(refuses && reason.grace_is_over(draft.facts.now));
     }
-    let starting =
-        draft.facts.session.ops.keys().any(|k| matches!(k, OpKey::Start(_) | OpKey::CreateSandbox));
+    let makes = |key: &OpKey| matches!(key, OpKey::Start(_) | OpKey::CreateSandbox | OpKey::TakeOver);
+    let starting = draft.facts.session.ops.keys().any(makes);
     if alive > stubborn || starting {
         return false;
     }
@@ -251,6 +254,17 @@ fn remove_everything(draft: &mut Draft<'_>) -> bool {
         }
     }
     runtime.is_empty()
+}
+
+/// Gives back what a pod that is down still holds of the node. Returns whether it holds nothing any more.
+pub(super) fn release(draft: &mut Draft<'_>) -> bool {
+    if draft.facts.session.released {
+        return true;
+    }
+    if !draft.busy(&OpKey::Release) && !waits_after_refusal(draft, RELEASE) {
+        draft.act(Action::Release, "nothing of the pod runs any more: releasing its volumes and its cgroup");
+    }
+    false
 }
 
 fn clean_up(draft: &mut Draft<'_>) {

@@ -18,6 +18,8 @@ pub struct Facts<'a> {
     pub id: &'a PodRef,
     /// The pod as its source wants it; `None` for a pod that only the runtime knows.
     pub pod: Option<&'a api::Pod>,
+    /// What this version cannot do and the pod asks for. Such a pod is shown, waited with and ended, but not begun.
+    pub refused: Option<&'a str>,
     pub wish: &'a Wish,
     /// From an inspection that began after the last operation ended.
     pub runtime: &'a PodRuntime,
@@ -59,6 +61,12 @@ pub struct Session {
     pub stopped_sandboxes: BTreeSet<String>,
     /// Highest restart count of any instance seen, in the runtime or by its log files, by container.
     pub seen_attempts: BTreeMap<String, u32>,
+    /// This life of the agent looks after the pod's cgroup and volumes.
+    pub taken_over: bool,
+    /// When a failed try to do so is due again.
+    pub take_over_at: Option<Timestamp>,
+    /// The pod's volumes are unmounted and its cgroup is gone.
+    pub released: bool,
     /// The pod's folders and logs are gone.
     pub cleaned: bool,
     /// Text found in termination message files and logs of exited containers, by container id.
@@ -119,7 +127,10 @@ pub struct NodeFacts {
     /// Empty in standalone mode, as upstream: only a Node object has addresses.
     pub host_ips: Vec<IpAddr>,
     pub memory_capacity: i64,
-    pub milli_cpu_capacity: i64,
+    /// What pods may use in all: containers without a limit of their own are told this.
+    pub allocatable_memory: i64,
+    pub allocatable_milli_cpu: i64,
+    pub allocatable_storage: i64,
     /// `containerd`, `cri-o`: the scheme of container ids in statuses.
     pub runtime_name: String,
     pub network_ready: bool,

@@ -99,7 +99,11 @@ impl Memory {
     /// Takes in how an operation ended.
     pub fn absorb(&mut self, session: &mut Session, outcome: Outcome, now: Timestamp) {
         match outcome {
-            Outcome::SandboxCreated => self.sandbox_failure = None,
+            Outcome::SandboxCreated => {
+                self.sandbox_failure = None;
+                session.released = false;
+                session.taken_over = true;
+            }
             Outcome::SandboxFailed { message } => {
                 let delay = doubling(self.sandbox_failure.as_ref());
                 self.sandbox_failure =
@@ -121,6 +125,9 @@ impl Memory {
                 self.failures.remove(&container);
                 session.images.remove(&container);
             }
+            Outcome::TakenOver => (session.taken_over, session.take_over_at) = (true, None),
+            // Told by who tried.
+            Outcome::TakeOverFailed { .. } => session.take_over_at = Some(later(now, START_RETRY_SECONDS)),
             Outcome::StartFailed { container, reason, message } => {
                 session.images.remove(&container);
                 let earlier = self.failures.get(&container);
@@ -135,13 +142,21 @@ impl Memory {
                 let failure = Failure::again(earlier, "TeardownFailed", message, now, doubling(earlier));
                 self.teardown_failures.insert(id, failure);
             }
-            Outcome::Cleaned => session.cleaned = true,
-            Outcome::CleanupFailed { message } => {
-                let earlier = self.teardown_failures.get(CLEANUP);
-                let failure = Failure::again(earlier, "CleanupFailed", message, now, doubling(earlier));
-                self.teardown_failures.insert(CLEANUP.to_owned(), failure);
+            Outcome::Released => {
+                self.teardown_failures.remove(RELEASE);
+                session.released = true;
+                session.taken_over = false;
             }
+            Outcome::ReleaseFailed { message } => self.tidying_failed(RELEASE, "ReleaseFailed", message, now),
+            Outcome::Cleaned => session.cleaned = true,
+            Outcome::CleanupFailed { message } => self.tidying_failed(CLEANUP, "CleanupFailed", message, now),
         }
+    }
+
+    fn tidying_failed(&mut self, what: &str, reason: &str, message: String, now: Timestamp) {
+        let earlier = self.teardown_failures.get(what);
+        let failure = Failure::again(earlier, reason, message, now, doubling(earlier));
+        self.teardown_failures.insert(what.to_owned(), failure);
     }
 
     fn image_failed(
@@ -173,6 +188,8 @@ impl Memory {
 
 /// The key of a failed cleanup among the teardown failures.
 pub(super) const CLEANUP: &str = "cleanup";
+/// The same of a failed release.
+pub(super) const RELEASE: &str = "release";
 
 /// A time some seconds later; never beyond what a timestamp can hold.
 pub(super) fn later(time: Timestamp, seconds: i64) -> Timestamp {

@@ -26,6 +26,8 @@ pub struct Plan {
     pub wake_at: Option<Timestamp>,
     /// One line for each decision, in the order in which they were taken.
     pub why: Vec<String>,
+    /// The pod has come to its end and holds nothing of the node any more: who asked for its deletion can be told.
+    pub released: bool,
     /// Nothing is left of the pod and nobody wants it.
     pub finished: bool,
 }
@@ -78,7 +80,12 @@ pub enum Action {
         container: String,
         id: String,
     },
-    /// Removes the pod's folder, logs and links.
+    /// Looks after the cgroup and the volumes of a pod that an earlier life of the agent started: its volumes go on to show
+    /// what is true, and it counts among the pods of its class.
+    TakeOver,
+    /// Unmounts the pod's volumes and removes its cgroup. Its folder and its dead containers stay for their logs.
+    Release,
+    /// Releases, and removes the pod's folder, logs and links.
     Cleanup,
 }
 
@@ -95,6 +102,8 @@ pub enum OpKey {
     Start(String),
     /// By container id: stop or remove.
     Container(String),
+    TakeOver,
+    Release,
     Cleanup,
 }
 
@@ -108,6 +117,8 @@ impl Action {
                 OpKey::Start(container.clone())
             }
             Self::StopContainer { id, .. } | Self::RemoveContainer { id, .. } => OpKey::Container(id.clone()),
+            Self::TakeOver => OpKey::TakeOver,
+            Self::Release => OpKey::Release,
             Self::Cleanup => OpKey::Cleanup,
         }
     }
@@ -154,6 +165,14 @@ pub enum Outcome {
     /// A stop or removal of a container or sandbox that failed.
     TeardownFailed {
         id: String,
+        message: String,
+    },
+    TakenOver,
+    TakeOverFailed {
+        message: String,
+    },
+    Released,
+    ReleaseFailed {
         message: String,
     },
     Cleaned,

@@ -34,12 +34,34 @@ pub(super) fn decide(draft: &mut Draft<'_>, pod: &api::Pod) {
     stop_strangers(draft, pod);
     if let Some(phase) = status::is_terminal(draft.facts, pod, &draft.memory) {
         draft.why(format!("the pod is {phase}: its sandbox goes, its containers stay for their logs"));
-        ending::wind_down(draft, &StopReason::PodFinished);
+        if ending::wind_down(draft, &StopReason::PodFinished) {
+            ending::release(draft);
+        }
+        return;
+    }
+    if let Some(refused) = draft.facts.refused {
+        draft.why(format!("the pod is not begun: {refused}"));
         return;
     }
     match sandbox_need(draft, pod) {
-        SandboxNeed::Keep(sandbox) => containers(draft, pod, sandbox),
+        SandboxNeed::Keep(sandbox) => {
+            take_over(draft);
+            containers(draft, pod, sandbox);
+        }
         SandboxNeed::New { attempt, why } => replace_sandbox(draft, pod, attempt, &why),
+    }
+}
+
+/// A sandbox that was there before this life of the agent: nobody has looked after the pod's volumes since.
+fn take_over(draft: &mut Draft<'_>) {
+    let session = draft.facts.session;
+    if session.taken_over || draft.busy(&OpKey::TakeOver) {
+        return;
+    }
+    match session.take_over_at {
+        Some(at) if draft.facts.now < at => draft.wake(at),
+        _ => draft
+            .act(Action::TakeOver, "the pod was started before this agent was: looking after its volumes"),
     }
 }
 
@@ -107,7 +129,7 @@ fn worth_a_sandbox(draft: &Draft<'_>, pod: &api::Pod, attempt: u32) -> bool {
 }
 
 fn create_sandbox(draft: &mut Draft<'_>, pod: &api::Pod, attempt: u32, why: &str) {
-    if draft.busy(&OpKey::CreateSandbox) {
+    if draft.busy(&OpKey::CreateSandbox) || draft.busy(&OpKey::Release) {
         return;
     }
     if !draft.facts.node.network_ready && !wants_host_network(pod) {

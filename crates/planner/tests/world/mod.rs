@@ -146,6 +146,7 @@ impl World {
         Facts {
             id: &self.id,
             pod: Some(&self.pod),
+            refused: None,
             wish: &self.wish,
             runtime: &self.runtime,
             memory: &self.memory,
@@ -324,6 +325,8 @@ impl World {
                 self.runtime.containers.retain(|c| c.id != *id);
                 Outcome::ContainerRemoved { id: id.clone() }
             }
+            Action::TakeOver => Outcome::TakenOver,
+            Action::Release => Outcome::Released,
             Action::Cleanup => Outcome::Cleaned,
         }
     }
@@ -499,6 +502,8 @@ fn failure(action: &Action) -> Outcome {
         Action::StartContainer { container, .. } | Action::StartCreated { container, .. } => {
             Outcome::StartFailed { container: container.clone(), reason: "RunContainerError", message }
         }
+        Action::TakeOver => Outcome::TakeOverFailed { message },
+        Action::Release => Outcome::ReleaseFailed { message },
         Action::Cleanup => Outcome::CleanupFailed { message },
     }
 }

@@ -36,9 +36,11 @@ fn the_runtime_is_ready_when_both_conditions_say_so() {
     ] {
         let reply =
             wire::StatusResponse { status: Some(wire::RuntimeStatus { conditions }), ..Default::default() };
-        assert_eq!(status(reply), RuntimeStatus { ready, network_ready, message });
+        let status = status(reply);
+        assert_eq!((status.problem.is_none(), status.network_problem.is_none()), (ready, network_ready));
+        assert_eq!(status.message(), message);
     }
-    assert!(!status(wire::StatusResponse::default()).ready);
+    assert!(!status(wire::StatusResponse::default()).is_ready());
 }
 
 #[test]

@@ -26,6 +26,7 @@ fn some_sandbox() -> SandboxConfig {
         labels: map(&[("app", "web")]),
         annotations: map(&[("note", "hi")]),
         cgroup_parent: "/kubepods/podu-1".into(),
+        runtime_handler: String::new(),
         sysctls: map(&[("net.core.somaxconn", "128")]),
         namespaces: NamespaceOptions {
             network: NamespaceMode::Node,
@@ -37,6 +38,7 @@ fn some_sandbox() -> SandboxConfig {
         run_as_group: None,
         supplemental_groups: vec![7, 8],
         seccomp: SeccompProfile::RuntimeDefault,
+        selinux: None,
         resources: LinuxResources { cpu_shares: 1024, memory_limit: 64 << 20, ..Default::default() },
     }
 }
@@ -56,6 +58,7 @@ fn some_container() -> ContainerConfig {
             host_path: "/host/data".into(),
             readonly: true,
             selinux_relabel: true,
+            ..Mount::default()
         }],
         labels: map(&[("io.kubernetes.container.name", "main")]),
         annotations: map(&[("io.kubernetes.container.restartCount", "2")]),
@@ -85,6 +88,7 @@ fn some_container() -> ContainerConfig {
             masked_paths: vec!["/proc/kcore".into()],
             readonly_paths: vec!["/proc/sys".into()],
             seccomp: SeccompProfile::Unconfined,
+            selinux: None,
             ..Default::default()
         },
     }

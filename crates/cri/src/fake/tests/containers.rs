@@ -174,6 +174,7 @@ async fn logs_and_last_words_go_to_the_host() {
         host_path: "/pods/uid-1/message".to_owned(),
         readonly: false,
         selinux_relabel: false,
+        ..Mount::default()
     });
     let sandbox_id = runtime.run_sandbox(&config).await.unwrap();
     let id = runtime.create_container(&sandbox_id, &app, &config).await.unwrap();

@@ -3,6 +3,8 @@
 mod accepted;
 mod never_panics;
 mod refused;
+mod served;
+mod volumes;
 
 use super::*;
 

@@ -143,6 +143,14 @@ fn what_the_api_server_would_refuse_in_the_pod() {
             "spec.securityContext.runAsUser: -1 is not between 0 and 2147483647",
         ),
         (
+            "securityContext: {fsGroup: 2147483648}",
+            "spec.securityContext.fsGroup: 2147483648 is not between 0 and 2147483647",
+        ),
+        (
+            "securityContext: {fsGroupChangePolicy: Never}",
+            "spec.securityContext.fsGroupChangePolicy: \"Never\" is not one of OnRootMismatch, Always",
+        ),
+        (
             "securityContext: {supplementalGroups: [1, 2147483648]}",
             "spec.securityContext.supplementalGroups[1]: 2147483648 is not between",
         ),
@@ -219,6 +227,11 @@ fn what_the_api_server_would_refuse_in_a_container() {
         (
             "env: [{name: A, valueFrom: {resourceFieldRef: {resource: limits.cpu, containerName: z}}}]",
             "env[0].valueFrom.resourceFieldRef.containerName: \"z\" is no container of this pod",
+        ),
+        ("envFrom: [{prefix: a}]", "envFrom[0]: names no source; set `configMapRef` or `secretRef`"),
+        (
+            "envFrom: [{prefix: =, configMapRef: {name: c}, secretRef: {name: s}}]",
+            "envFrom[0].prefix: \"=\" must be printable ASCII without `=`; spec.containers[0].envFrom[0]: names more",
         ),
         ("resources: {limits: {cpu: fast}}", "resources.limits[cpu]: \"fast\" is not a quantity"),
         (
@@ -366,7 +379,7 @@ fn static_pods_name_no_api_objects() {
             "spec.containers[0].envFrom[0].configMapRef: static pods may not reference configmaps",
         ),
         (
-            "envFrom: [{prefix: a}, {secretRef: {name: c}}]",
+            "envFrom: [{configMapRef: {name: c}}, {prefix: a, secretRef: {name: c}}]",
             "spec.containers[0].envFrom[1].secretRef: static pods may not reference secrets",
         ),
     ] {
@@ -379,32 +392,32 @@ fn what_cannot_run_yet_is_said() {
     for (lines, path) in [
         ("initContainers: [{name: i, image: x}]", "spec.initContainers"),
         ("ephemeralContainers: [{name: e, image: x}]", "spec.ephemeralContainers"),
-        ("volumes: [{name: v, emptyDir: {}}]", "spec.volumes"),
+        ("volumes: [{name: v, nfs: {server: s, path: /}}]", "spec.volumes[0].nfs"),
+        ("volumes: [{name: v, image: {reference: r}}]", "spec.volumes[0].image"),
         ("activeDeadlineSeconds: 5", "spec.activeDeadlineSeconds"),
-        ("runtimeClassName: kata", "spec.runtimeClassName"),
-        ("overhead: {cpu: 1}", "spec.overhead"),
-        ("schedulingGates: [{name: g}]", "spec.schedulingGates"),
         ("readinessGates: [{conditionType: a}]", "spec.readinessGates"),
         ("resources: {limits: {cpu: 1}}", "spec.resources"),
         ("hostnameOverride: x", "spec.hostnameOverride"),
-        ("securityContext: {fsGroup: 5}", "spec.securityContext.fsGroup"),
-        ("securityContext: {seLinuxOptions: {}}", "spec.securityContext.seLinuxOptions"),
         ("securityContext: {sysctls: [{name: a, value: b}]}", "spec.securityContext.sysctls"),
     ] {
         assert_eq!(refusal(&with_spec(lines)), format!("{path}: not supported yet; remove it"), "{lines}");
+    }
+    for (lines, path) in [
+        ("runtimeClassName: kata", "spec.runtimeClassName"),
+        ("overhead: {cpu: 1}", "spec.overhead"),
+        ("schedulingGates: [{name: g}]", "spec.schedulingGates"),
+    ] {
+        let expected = format!("{path}: not supported in a static pod; remove it");
+        assert_eq!(refusal(&with_spec(lines)), expected, "{lines}");
     }
     for (lines, path) in [
         ("livenessProbe: {tcpSocket: {port: 1}}", "livenessProbe"),
         ("readinessProbe: {tcpSocket: {port: 1}}", "readinessProbe"),
         ("startupProbe: {tcpSocket: {port: 1}}", "startupProbe"),
         ("lifecycle: {preStop: {sleep: {seconds: 1}}}", "lifecycle"),
-        ("envFrom: [{prefix: a}]", "envFrom"),
-        ("resizePolicy: [{resourceName: cpu, restartPolicy: NotRequired}]", "resizePolicy"),
         ("restartPolicy: Always", "restartPolicy"),
-        ("volumeMounts: [{name: v, mountPath: /v}]", "volumeMounts"),
         ("volumeDevices: [{name: v, devicePath: /v}]", "volumeDevices"),
         ("securityContext: {appArmorProfile: {type: Unconfined}}", "securityContext.appArmorProfile"),
-        ("securityContext: {seLinuxOptions: {level: a}}", "securityContext.seLinuxOptions"),
         (
             "resources: {limits: {hugepages-2Mi: 2Mi}, requests: {hugepages-2Mi: 2Mi}}",
             "resources.limits[hugepages-2Mi]",

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::super::error::{Problems, quoted};
-use super::{env, names, one_of, ports, resources, security};
+use super::{env, mounts, names, one_of, ports, resources, security};
 use crate::api::{Container, PodSpec};
 use crate::image;
 
@@ -51,6 +51,7 @@ fn check(path: &str, container: &Container, spec: &PodSpec, problems: &mut Probl
             .add(format!("{path}.terminationMessagePath"), format!("{} must begin with `/`", quoted(file)));
     }
     env::check(path, container, spec, problems);
+    mounts::check(path, container, spec, problems);
     resources::check(path, container.resources.as_ref(), problems);
     if let Some(context) = container.security_context.as_ref() {
         security::check(&format!("{path}.securityContext"), context, problems);

@@ -1,15 +1,20 @@
 //! What the API server would have refused: the rules of v1.36 for creating a pod, as far as they concern a static pod.
 //!
-//! Fields that this version does not run (see `supported`) are not checked here: they are refused as a whole.
+//! Fields that this version does not run (see `supported`) and those that a static pod may not have (see `references`)
+//! are not checked here: they are refused as a whole.
 
 mod container;
 mod env;
+mod fields;
 mod metadata;
+mod mounts;
 mod names;
+mod paths;
 mod pod;
 mod ports;
 mod resources;
 mod security;
+mod volumes;
 
 use super::error::{Problems, quoted};
 use crate::api::Pod;
@@ -19,6 +24,7 @@ pub(super) fn check(pod: &Pod, node_name: &str) -> Problems {
     metadata::check(&pod.metadata, node_name, &mut problems);
     if let Some(spec) = pod.spec.as_ref() {
         pod::check(spec, &mut problems);
+        volumes::check_all(spec, &mut problems);
         container::check_all(spec, &mut problems);
     }
     problems

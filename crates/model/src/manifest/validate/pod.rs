@@ -50,6 +50,12 @@ pub(super) fn check(spec: &PodSpec, problems: &mut Problems) {
         id("spec.securityContext.runAsUser".into(), context.run_as_user, problems);
         id("spec.securityContext.runAsGroup".into(), context.run_as_group, problems);
         id("spec.securityContext.fsGroup".into(), context.fs_group, problems);
+        one_of(
+            "spec.securityContext.fsGroupChangePolicy".into(),
+            context.fs_group_change_policy.as_deref(),
+            &["OnRootMismatch", "Always"],
+            problems,
+        );
         for (index, group) in context.supplemental_groups.iter().flatten().enumerate() {
             id(format!("spec.securityContext.supplementalGroups[{index}]"), Some(*group), problems);
         }

@@ -1,5 +1,6 @@
 //! What a container is created from.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use crablet_model::hash::container_hash;
@@ -11,6 +12,8 @@ use crablet_model::{PodRef, api};
 use serde::Serialize;
 
 use super::super::facts::{NodeFacts, PreparedImage, SwapControl};
+use super::env::EnvObjects;
+use super::mounts::{MountedVolume, volume_mounts};
 use super::sandbox::{node_rules, pod_labels};
 use super::{ConfigError, env, security, spec_of};
 
@@ -31,6 +34,12 @@ pub struct ContainerInputs<'a> {
     pub etc_hosts: Option<&'a str>,
     /// Host path of the instance's termination message file; `None` where the container wants none.
     pub termination_file: Option<&'a str>,
+    /// What the environment takes from the cluster.
+    pub objects: &'a EnvObjects,
+    /// The pod's volumes by name, as they are mounted on the node.
+    pub volumes: &'a BTreeMap<String, MountedVolume>,
+    /// Host paths of the mounts that ask for a part of their volume, by their place in the container's list.
+    pub sub_paths: &'a BTreeMap<usize, String>,
 }
 
 pub fn container_config(inputs: &ContainerInputs<'_>) -> Result<ContainerConfig, ConfigError> {
@@ -134,19 +143,17 @@ fn ports_json(container: &api::Container) -> Option<String> {
 
 fn mounts(inputs: &ContainerInputs<'_>) -> Result<Vec<Mount>, ConfigError> {
     let container = inputs.container;
-    if let Some(mount) = container.volume_mounts.iter().flatten().next() {
-        // No volumes exist yet, so this is what upstream says of every one.
-        let (volume, name) = (&mount.name, &container.name);
-        return Err(ConfigError(format!("cannot find volume {volume:?} to mount into container {name:?}")));
-    }
     let file = |container_path: &str, host_path: &str| Mount {
         container_path: container_path.to_owned(),
         host_path: host_path.to_owned(),
         readonly: false,
         selinux_relabel: inputs.node.selinux_enabled,
+        ..Mount::default()
     };
+    let of_volumes = volume_mounts(inputs)?;
     let message_path = container.termination_message_path.as_deref().filter(|path| !path.is_empty());
-    let hosts = inputs.etc_hosts.map(|path| file(ETC_HOSTS, path));
+    let has_own = of_volumes.iter().any(|mount| mount.container_path == ETC_HOSTS);
+    let hosts = inputs.etc_hosts.filter(|_| !has_own).map(|path| file(ETC_HOSTS, path));
     let message = message_path.zip(inputs.termination_file).map(|(inside, path)| file(inside, path));
-    Ok(hosts.into_iter().chain(message).collect())
+    Ok(of_volumes.into_iter().chain(hosts).chain(message).collect())
 }

@@ -1,26 +1,119 @@
 //! A container's environment, and the `$(NAME)` references to it.
 
+use std::collections::BTreeMap;
+
 use crablet_model::{PodRef, api};
 
 use super::ConfigError;
 use super::container::ContainerInputs;
 use super::fields;
 
-/// The container's environment in the order of its first mention. A later definition of the same name wins.
-pub(super) fn environment(inputs: &ContainerInputs<'_>) -> Result<Environment, ConfigError> {
-    let id = PodRef::of(inputs.pod);
-    let container = inputs.container;
-    if let Some(source) = container.env_from.iter().flatten().next() {
-        return Err(match (&source.config_map_ref, &source.secret_ref) {
-            (Some(map), _) => no_client("configMap", &id, &map.name),
-            (_, Some(secret)) => no_client("secret", &id, &secret.name),
-            _ => ConfigError(format!("container {} has an envFrom without a source", container.name)),
-        });
+/// What the environment takes from the cluster, fetched before a container is configured.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EnvObjects {
+    pub config_maps: BTreeMap<String, Result<BTreeMap<String, String>, Missing>>,
+    /// A value that is no text is `None`.
+    pub secrets: BTreeMap<String, Result<BTreeMap<String, Option<String>>, Missing>>,
+    /// Variables that tell of services.
+    pub services: BTreeMap<String, String>,
+}
+
+/// Why an object's data is not at hand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// There is none: an optional reference goes without.
+    NotThere(String),
+    /// Nobody knows.
+    Unknown(String),
+}
+
+impl Missing {
+    fn or_skip(&self, optional: Option<bool>) -> Result<(), ConfigError> {
+        match self {
+            Self::NotThere(_) if optional.unwrap_or(false) => Ok(()),
+            Self::NotThere(text) | Self::Unknown(text) => Err(ConfigError(text.clone())),
+        }
     }
-    let mut env = Environment::default();
-    for var in container.env.iter().flatten() {
+}
+
+/// The names of config maps and secrets that a container's environment refers to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EnvReferences {
+    pub config_maps: Vec<String>,
+    pub secrets: Vec<String>,
+}
+
+pub fn env_references(container: &api::Container) -> EnvReferences {
+    let mut found = EnvReferences::default();
+    for source in container.env_from.iter().flatten() {
+        found.config_maps.extend(source.config_map_ref.iter().map(|r| r.name.clone()));
+        found.secrets.extend(source.secret_ref.iter().map(|r| r.name.clone()));
+    }
+    for source in container.env.iter().flatten().filter_map(|var| var.value_from.as_ref()) {
+        found.config_maps.extend(source.config_map_key_ref.iter().map(|r| r.name.clone()));
+        found.secrets.extend(source.secret_key_ref.iter().map(|r| r.name.clone()));
+    }
+    for names in [&mut found.config_maps, &mut found.secrets] {
+        names.sort();
+        names.dedup();
+    }
+    found
+}
+
+/// A service as far as variables tell of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    pub name: String,
+    pub cluster_ip: String,
+    /// Name, protocol and port.
+    pub ports: Vec<(String, String, i32)>,
+}
+
+/// The variables that tell of services, as Docker's links once named them.
+pub fn service_env(services: &[Service]) -> BTreeMap<String, String> {
+    let mut env = BTreeMap::new();
+    for service in services {
+        let Some((_, _, first)) = service.ports.first() else { continue };
+        let (prefix, ip) = (variable_name(&service.name), &service.cluster_ip);
+        env.insert(format!("{prefix}_SERVICE_HOST"), ip.clone());
+        env.insert(format!("{prefix}_SERVICE_PORT"), first.to_string());
+        for (index, (name, protocol, port)) in service.ports.iter().enumerate() {
+            if !name.is_empty() {
+                env.insert(format!("{prefix}_SERVICE_PORT_{}", variable_name(name)), port.to_string());
+            }
+            let protocol = if protocol.is_empty() { "TCP" } else { protocol };
+            let host = if ip.contains(':') { format!("[{ip}]") } else { ip.clone() };
+            let url = format!("{}://{host}:{port}", protocol.to_lowercase());
+            if index == 0 {
+                env.insert(format!("{prefix}_PORT"), url.clone());
+            }
+            let each = format!("{prefix}_PORT_{port}_{}", protocol.to_uppercase());
+            env.insert(format!("{each}_PROTO"), protocol.to_lowercase());
+            env.insert(format!("{each}_PORT"), port.to_string());
+            env.insert(format!("{each}_ADDR"), ip.clone());
+            env.insert(each, url);
+        }
+    }
+    env
+}
+
+fn variable_name(name: &str) -> String {
+    name.replace('-', "_").to_uppercase()
+}
+
+/// The container's environment in the order of its first mention. A later definition of the same name wins.
+pub(super) fn environment<'a>(inputs: &ContainerInputs<'a>) -> Result<Environment<'a>, ConfigError> {
+    let id = PodRef::of(inputs.pod);
+    let mut env = Environment { vars: Vec::new(), services: &inputs.objects.services };
+    for source in inputs.container.env_from.iter().flatten() {
+        whole_object(inputs, &id, source, &mut env)?;
+    }
+    for var in inputs.container.env.iter().flatten() {
         let value = match (var.value.as_deref().unwrap_or_default(), &var.value_from) {
-            ("", Some(source)) => resolve(inputs, &id, source)?,
+            ("", Some(source)) => match resolve(inputs, &id, source)? {
+                Some(value) => value,
+                None => continue, // optional, and not there
+            },
             (value, _) => env.expand(value),
         };
         env.set(&var.name, value);
@@ -28,59 +121,161 @@ pub(super) fn environment(inputs: &ContainerInputs<'_>) -> Result<Environment, C
     Ok(env)
 }
 
+fn whole_object(
+    inputs: &ContainerInputs<'_>,
+    id: &PodRef,
+    source: &api::EnvFromSource,
+    env: &mut Environment<'_>,
+) -> Result<(), ConfigError> {
+    let prefix = source.prefix.as_deref().unwrap_or_default();
+    if let Some(map) = &source.config_map_ref {
+        match config_map(inputs, id, &map.name) {
+            Ok(data) => {
+                data.iter().for_each(|(key, value)| env.set(&format!("{prefix}{key}"), value.clone()))
+            }
+            Err(missing) => missing.or_skip(map.optional)?,
+        }
+    } else if let Some(secret) = &source.secret_ref {
+        match self::secret(inputs, id, &secret.name) {
+            Ok(data) => {
+                for (key, value) in data {
+                    env.set(&format!("{prefix}{key}"), value.clone().unwrap_or_default());
+                }
+            }
+            Err(missing) => missing.or_skip(secret.optional)?,
+        }
+    } else {
+        let container = &inputs.container.name;
+        return Err(ConfigError(format!("container {container} has an envFrom without a source")));
+    }
+    Ok(())
+}
+
+fn config_map<'a>(
+    inputs: &ContainerInputs<'a>,
+    id: &PodRef,
+    name: &str,
+) -> Result<&'a BTreeMap<String, String>, Missing> {
+    match inputs.objects.config_maps.get(name) {
+        Some(found) => found.as_ref().map_err(Clone::clone),
+        None => Err(Missing::Unknown(no_client("configMap", id, name))),
+    }
+}
+
+fn secret<'a>(
+    inputs: &ContainerInputs<'a>,
+    id: &PodRef,
+    name: &str,
+) -> Result<&'a BTreeMap<String, Option<String>>, Missing> {
+    match inputs.objects.secrets.get(name) {
+        Some(found) => found.as_ref().map_err(Clone::clone),
+        None => Err(Missing::Unknown(no_client("secret", id, name))),
+    }
+}
+
+/// `None` for an optional reference to what is not there.
 fn resolve(
     inputs: &ContainerInputs<'_>,
     id: &PodRef,
     source: &api::EnvVarSource,
-) -> Result<String, ConfigError> {
+) -> Result<Option<String>, ConfigError> {
     if let Some(field) = &source.field_ref {
-        fields::pod_field(inputs, field)
+        fields::pod_field(inputs, field).map(Some)
     } else if let Some(resource) = &source.resource_field_ref {
-        fields::resource_field(inputs, resource)
+        fields::resource_field(inputs, resource).map(Some)
     } else if let Some(map) = &source.config_map_key_ref {
-        Err(no_client("configMap", id, &map.name))
-    } else if let Some(secret) = &source.secret_key_ref {
-        Err(no_client("secret", id, &secret.name))
+        let data = match config_map(inputs, id, &map.name) {
+            Ok(data) => data,
+            Err(missing) => return missing.or_skip(map.optional).map(|()| None),
+        };
+        key_or_skip(data.get(&map.key).cloned(), "ConfigMap", id, &map.name, &map.key, map.optional)
+    } else if let Some(wanted) = &source.secret_key_ref {
+        let data = match secret(inputs, id, &wanted.name) {
+            Ok(data) => data,
+            Err(missing) => return missing.or_skip(wanted.optional).map(|()| None),
+        };
+        let value = data.get(&wanted.key).map(|value| value.clone().unwrap_or_default());
+        key_or_skip(value, "Secret", id, &wanted.name, &wanted.key, wanted.optional)
     } else if let Some(file) = &source.file_key_ref {
-        // No volumes exist yet, so this is what upstream says of every one.
         Err(ConfigError(format!("cannot find the volume {:?} referenced by FileKeyRef", file.volume_name)))
     } else {
-        Ok(String::new())
+        Ok(Some(String::new()))
+    }
+}
+
+fn key_or_skip(
+    value: Option<String>,
+    kind: &str,
+    id: &PodRef,
+    name: &str,
+    key: &str,
+    optional: Option<bool>,
+) -> Result<Option<String>, ConfigError> {
+    match value {
+        None if !optional.unwrap_or(false) => {
+            Err(ConfigError(format!("couldn't find key {key} in {kind} {}/{name}", id.namespace)))
+        }
+        value => Ok(value),
     }
 }
 
 /// As upstream without an API server, also where the reference is optional.
-fn no_client(kind: &str, id: &PodRef, name: &str) -> ConfigError {
-    ConfigError(format!("couldn't get {kind} {}/{name}, no kubeClient defined", id.namespace))
+fn no_client(kind: &str, id: &PodRef, name: &str) -> String {
+    format!("couldn't get {kind} {}/{name}, no kubeClient defined", id.namespace)
 }
 
-/// Names and values, each name once.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Environment(Vec<(String, String)>);
+/// Names and values, each name once; the variables of services come last and never replace others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Environment<'a> {
+    vars: Vec<(String, String)>,
+    services: &'a BTreeMap<String, String>,
+}
 
-impl Environment {
+impl Environment<'_> {
     pub fn into_vars(self) -> Vec<(String, String)> {
-        self.0
+        let mut vars = self.vars;
+        let rest = self.services.iter().filter(|(name, _)| !vars.iter().any(|(known, _)| known == *name));
+        let rest: Vec<_> = rest.map(|(name, value)| (name.clone(), value.clone())).collect();
+        vars.extend(rest);
+        vars
     }
 
     fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+        let own = self.vars.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str());
+        own.or_else(|| self.services.get(name).map(String::as_str))
     }
 
     pub fn set(&mut self, name: &str, value: String) {
-        match self.0.iter_mut().find(|(n, _)| n == name) {
+        match self.vars.iter_mut().find(|(n, _)| n == name) {
             Some((_, old)) => *old = value,
-            None => self.0.push((name.to_owned(), value)),
+            None => self.vars.push((name.to_owned(), value)),
         }
     }
 
     /// Replaces `$(NAME)` by its value and `$$` by `$`. What is not known or not a reference stays as it is.
     pub fn expand(&self, text: &str) -> String {
+        self.expand_noting(text, &mut Vec::new())
+    }
+
+    /// The same, but every reference has to have a value, and an empty one is none.
+    pub fn expand_strictly(&self, text: &str) -> Result<String, ConfigError> {
+        let mut names = Vec::new();
+        let expanded = self.expand_noting(text, &mut names);
+        names.retain(|name| self.get(name).is_none_or(str::is_empty));
+        names.sort();
+        names.dedup();
+        match names.is_empty() {
+            true => Ok(expanded),
+            false => Err(ConfigError(format!("missing value for {}", names.join(", ")))),
+        }
+    }
+
+    fn expand_noting(&self, text: &str, names: &mut Vec<String>) -> String {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('$') {
             out.push_str(before);
-            let (piece, after) = self.reference(after);
+            let (piece, after) = self.reference(after, names);
             out.push_str(&piece);
             rest = after;
         }
@@ -89,13 +284,14 @@ impl Environment {
     }
 
     /// What stands for a `$` and what follows it, and the text after that.
-    fn reference<'t>(&self, after: &'t str) -> (String, &'t str) {
+    fn reference<'t>(&self, after: &'t str, names: &mut Vec<String>) -> (String, &'t str) {
         if let Some(after) = after.strip_prefix('$') {
             return ("$".to_owned(), after);
         }
         let Some((name, rest)) = after.strip_prefix('(').and_then(|inner| inner.split_once(')')) else {
             return ("$".to_owned(), after);
         };
+        names.push(name.to_owned());
         let value = self.get(name).map_or_else(|| format!("$({name})"), str::to_owned);
         (value, rest)
     }

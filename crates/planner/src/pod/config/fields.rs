@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use crablet_model::api;
 use crablet_model::quantity::Quantity;
 
+use super::super::facts::NodeFacts;
 use super::super::status::one_of_each_family;
 use super::container::ContainerInputs;
 use super::{ConfigError, is_host_network, spec_of};
@@ -34,7 +35,7 @@ pub(super) fn pod_field(
                 )));
             }
         };
-        return Ok(map.as_ref().and_then(|m| m.get(key)).cloned().unwrap_or_default());
+        return Ok(value_of(map, key));
     }
     match path {
         "metadata.name" => text(&meta.name),
@@ -108,7 +109,39 @@ fn pod_ips(inputs: &ContainerInputs<'_>, spec: &api::PodSpec) -> Vec<IpAddr> {
     one_of_each_family(ips, inputs.node.host_ips.first())
 }
 
-/// The value of a `resourceFieldRef`: rounded up to whole divisors.
+/// The value of a `fieldRef` in a volume, which may say less than an environment: a volume outlives addresses.
+pub fn volume_field(pod: &api::Pod, field: &api::ObjectFieldSelector) -> Result<String, ConfigError> {
+    let meta = &pod.metadata;
+    let text = |text: &Option<String>| Ok(text.clone().unwrap_or_default());
+    let path = field.field_path.as_str();
+    match (subscript(path), path) {
+        (Some(("metadata.labels", key)), _) => Ok(value_of(&meta.labels, key)),
+        (Some(("metadata.annotations", key)), _) => Ok(value_of(&meta.annotations, key)),
+        (None, "metadata.name") => text(&meta.name),
+        (None, "metadata.namespace") => text(&meta.namespace),
+        (None, "metadata.uid") => text(&meta.uid),
+        (None, "metadata.labels") => Ok(map_text(&meta.labels)),
+        (None, "metadata.annotations") => Ok(map_text(&meta.annotations)),
+        _ => Err(ConfigError(format!("unsupported fieldPath: {path}"))),
+    }
+}
+
+fn value_of(map: &Map, key: &str) -> String {
+    map.as_ref().and_then(|m| m.get(key)).cloned().unwrap_or_default()
+}
+
+/// The value of a `resourceFieldRef` in a volume, which has to name its container.
+pub fn volume_resource(
+    pod: &api::Pod,
+    node: &NodeFacts,
+    field: &api::ResourceFieldSelector,
+) -> Result<String, ConfigError> {
+    let spec = spec_of(pod)?;
+    let container = find_container(spec, field.container_name.as_deref().unwrap_or_default())?;
+    resource_value(spec, container, node, field)
+}
+
+/// The value of a `resourceFieldRef` in an environment.
 pub(super) fn resource_field(
     inputs: &ContainerInputs<'_>,
     field: &api::ResourceFieldSelector,
@@ -118,13 +151,23 @@ pub(super) fn resource_field(
         None | Some("") => inputs.container,
         Some(name) => find_container(spec, name)?,
     };
+    resource_value(spec, container, inputs.node, field)
+}
+
+/// Rounded up to whole divisors.
+fn resource_value(
+    spec: &api::PodSpec,
+    container: &api::Container,
+    node: &NodeFacts,
+    field: &api::ResourceFieldSelector,
+) -> Result<String, ConfigError> {
     let unsupported = || ConfigError(format!("unsupported container resource : {}", field.resource));
     let (list, resource) = field.resource.split_once('.').ok_or_else(unsupported)?;
     let known =
         matches!(resource, "cpu" | "memory" | "ephemeral-storage") || resource.starts_with("hugepages-");
     let amount = match list {
         _ if !known => return Err(unsupported()),
-        "limits" => limit(inputs, spec, container, resource),
+        "limits" => limit(node, spec, container, resource),
         "requests" => amount_in(container.resources.as_ref().and_then(|r| r.requests.as_ref()), resource),
         _ => return Err(unsupported()),
     };
@@ -150,7 +193,7 @@ fn find_container<'a>(spec: &'a api::PodSpec, name: &str) -> Result<&'a api::Con
 
 /// A container without a limit may use what its pod may, and else what the node has.
 fn limit(
-    inputs: &ContainerInputs<'_>,
+    node: &NodeFacts,
     spec: &api::PodSpec,
     container: &api::Container,
     resource: &str,
@@ -159,8 +202,9 @@ fn limit(
         amount_in(r.as_ref().and_then(|r| r.limits.as_ref()), resource).filter(|q| !q.is_zero())
     };
     of(&container.resources).or_else(|| of(&spec.resources)).or_else(|| match resource {
-        "cpu" => Some(Quantity::from_milli(inputs.node.milli_cpu_capacity, Default::default())),
-        "memory" => Some(Quantity::from_value(inputs.node.memory_capacity, Default::default())),
+        "cpu" => Some(Quantity::from_milli(node.allocatable_milli_cpu, Default::default())),
+        "memory" => Some(Quantity::from_value(node.allocatable_memory, Default::default())),
+        "ephemeral-storage" => Some(Quantity::from_value(node.allocatable_storage, Default::default())),
         _ => None,
     })
 }

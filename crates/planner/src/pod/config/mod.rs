@@ -5,26 +5,30 @@
 //! | `sandbox` | a [`SandboxConfig`](crablet_model::runtime::SandboxConfig): namespaces, ports, labels |
 //! | `container` | a [`ContainerConfig`](crablet_model::runtime::ContainerConfig): command, mounts, annotations |
 //! | `env` | a container's environment, and the `$(NAME)` references to it |
+//! | `mounts` | which volumes a container sees, and where |
 //! | `fields` | what the environment says of the pod and of resources |
 //! | `security` | the user, the capabilities and the masked paths of a container |
 //! | `dns` | the resolver settings of a pod |
 //! | `hosts` | a pod's host name and its hosts file |
 //!
-//! Absent so far: volumes, devices, config maps and secrets, service variables, SELinux, AppArmor, localhost seccomp
-//! profiles, pod cgroups and sysctls. What a pod asks for and does not get is an error, never silence.
+//! Absent so far: devices, SELinux, AppArmor, localhost seccomp profiles and sysctls. What a pod asks for and does not get is an error, never silence.
 
 mod container;
 mod dns;
 mod env;
 mod fields;
 mod hosts;
+mod mounts;
 mod sandbox;
 mod security;
 
 pub use container::{ContainerInputs, container_config};
 pub use dns::{ResolvConf, parse_resolv_conf};
+pub use env::{EnvObjects, EnvReferences, Missing, Service, env_references, service_env};
+pub use fields::{volume_field, volume_resource};
 pub use hosts::hosts_file;
-pub use sandbox::sandbox_config;
+pub use mounts::{MountedVolume, SubPath, sub_paths};
+pub use sandbox::{Placement, sandbox_config};
 
 use crablet_model::{PodRef, api};
 

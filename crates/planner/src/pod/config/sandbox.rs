@@ -12,13 +12,24 @@ use crablet_model::{PodRef, api};
 
 use super::super::facts::NodeFacts;
 use super::hosts::HostName;
+use super::security::selinux;
 use super::{ConfigError, dns, is_host_network, spec_of};
+
+/// Where on the node a pod's sandbox goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placement {
+    /// The pod's own cgroup; empty where pods have none.
+    pub cgroup_parent: String,
+    /// The runtime's handler that the pod's runtime class names; empty for the runtime's default.
+    pub runtime_handler: String,
+}
 
 /// The pod's sandbox, and what has to be told about its network settings.
 pub fn sandbox_config(
     pod: &api::Pod,
     node: &NodeFacts,
     attempt: u32,
+    placement: &Placement,
 ) -> Result<(SandboxConfig, Vec<Event>), ConfigError> {
     let id = PodRef::of(pod);
     let spec = spec_of(pod)?;
@@ -40,7 +51,8 @@ pub fn sandbox_config(
         port_mappings: spec.containers.iter().flat_map(port_mappings).collect(),
         labels: labels(pod, &id),
         annotations: pod.metadata.annotations.clone().unwrap_or_default(),
-        cgroup_parent: String::new(),
+        cgroup_parent: placement.cgroup_parent.clone(),
+        runtime_handler: placement.runtime_handler.clone(),
         sysctls: Map::new(),
         namespaces: namespaces(spec),
         privileged: spec.containers.iter().any(is_privileged),
@@ -49,6 +61,7 @@ pub fn sandbox_config(
         supplemental_groups: supplemental_groups(spec),
         // Upstream: the sandbox's own process needs nothing that the default profile forbids, whatever the pod asks for.
         seccomp: SeccompProfile::RuntimeDefault,
+        selinux: selinux(context.and_then(|c| c.se_linux_options.as_ref())),
         resources: sandbox_resources(spec, node_rules(node)),
     };
     Ok((config, events))

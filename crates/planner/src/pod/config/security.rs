@@ -1,6 +1,6 @@
 //! The user, the capabilities and the masked paths of a container.
 
-use crablet_model::runtime::{ContainerSecurity, SeccompProfile};
+use crablet_model::runtime::{ContainerSecurity, SeccompProfile, SelinuxLabel};
 use crablet_model::{PodRef, api};
 
 use super::super::facts::{NodeFacts, PreparedImage};
@@ -51,6 +51,18 @@ pub(super) fn security(
         masked_paths: if unmasked { Vec::new() } else { masked_paths(node) },
         readonly_paths: if unmasked { Vec::new() } else { READONLY_PATHS.map(str::to_owned).to_vec() },
         seccomp: seccomp(spec, container, node)?,
+        selinux: selinux(own.and_then(|c| c.se_linux_options.as_ref()))
+            .or_else(|| selinux(spec.security_context.as_ref().and_then(|c| c.se_linux_options.as_ref()))),
+    })
+}
+
+pub(super) fn selinux(options: Option<&api::SELinuxOptions>) -> Option<SelinuxLabel> {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    options.map(|options| SelinuxLabel {
+        user: text(&options.user),
+        role: text(&options.role),
+        kind: text(&options.type_),
+        level: text(&options.level),
     })
 }
 

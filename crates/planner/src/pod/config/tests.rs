@@ -1,8 +1,11 @@
 //! Scenarios: a pod in, what the runtime is asked for out.
 
 mod container;
+mod environment;
 mod sandbox;
+mod volumes;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use crablet_model::runtime::{ContainerConfig, SandboxConfig};
@@ -40,7 +43,8 @@ fn node() -> NodeFacts {
         name: "n1".to_owned(),
         host_ips: vec!["192.0.2.1".parse().expect("an address")],
         memory_capacity: 4 << 30,
-        milli_cpu_capacity: 3500,
+        allocatable_memory: 4 << 30,
+        allocatable_milli_cpu: 3500,
         pod_logs_dir: "/var/log/pods".to_owned(),
         cluster_dns: strings(&["10.96.0.10"]),
         cluster_domain: "cluster.local".to_owned(),
@@ -55,7 +59,7 @@ fn image() -> PreparedImage {
 }
 
 fn sandbox_of(spec: Value) -> (SandboxConfig, Vec<String>) {
-    let (config, events) = sandbox_config(&pod(spec), &node(), 2).expect("a sandbox");
+    let (config, events) = sandbox_config(&pod(spec), &node(), 2, &Placement::default()).expect("a sandbox");
     (config, events.into_iter().map(|e| format!("{} {} {}", e.kind, e.reason, e.message)).collect())
 }
 
@@ -72,17 +76,49 @@ fn configure(
     image: &PreparedImage,
     node: &NodeFacts,
 ) -> Result<ContainerConfig, ConfigError> {
-    let ips: [IpAddr; 2] = ["10.0.0.7", "fd00::7"].map(|ip| ip.parse().expect("an address"));
-    container_config(&ContainerInputs {
-        pod,
-        container: &pod.spec.as_ref().expect("a spec").containers[0],
-        attempt: 4,
-        image,
-        node,
-        pod_ips: &ips,
-        etc_hosts: Some("/var/lib/kubelet/pods/u1/etc-hosts"),
-        termination_file: Some("/var/lib/kubelet/pods/u1/containers/c/0a1b2c3d"),
-    })
+    Around::default().with_inputs(pod, image, node, container_config)
+}
+
+/// What lies ready for a container.
+#[derive(Default)]
+struct Around {
+    objects: EnvObjects,
+    volumes: BTreeMap<String, MountedVolume>,
+    sub_paths: BTreeMap<usize, String>,
+}
+
+impl Around {
+    fn with_inputs<T>(
+        &self,
+        pod: &api::Pod,
+        image: &PreparedImage,
+        node: &NodeFacts,
+        ask: impl FnOnce(&ContainerInputs<'_>) -> T,
+    ) -> T {
+        let ips: [IpAddr; 2] = ["10.0.0.7", "fd00::7"].map(|ip| ip.parse().expect("an address"));
+        ask(&ContainerInputs {
+            objects: &self.objects,
+            volumes: &self.volumes,
+            sub_paths: &self.sub_paths,
+            pod,
+            container: &pod.spec.as_ref().expect("a spec").containers[0],
+            attempt: 4,
+            image,
+            node,
+            pod_ips: &ips,
+            etc_hosts: Some("/var/lib/kubelet/pods/u1/etc-hosts"),
+            termination_file: Some("/var/lib/kubelet/pods/u1/containers/c/0a1b2c3d"),
+        })
+    }
+
+    fn container(&self, container: Value) -> Result<ContainerConfig, String> {
+        let made = self.with_inputs(&one(container), &image(), &node(), container_config);
+        made.map_err(|error| error.to_string())
+    }
+
+    fn sub_paths(&self, container: Value) -> Result<Vec<SubPath>, String> {
+        self.with_inputs(&one(container), &image(), &node(), sub_paths).map_err(|error| error.to_string())
+    }
 }
 
 fn container_of(container: Value) -> ContainerConfig {
@@ -121,10 +157,10 @@ mod laws {
             }));
             pod.metadata.name = Some(name);
             let _ = container_with(&pod, &image());
-            let _ = sandbox_config(&pod, &NodeFacts::default(), u32::MAX);
+            let _ = sandbox_config(&pod, &NodeFacts::default(), u32::MAX, &Placement::default());
             let _ = parse_resolv_conf(&text);
             pod.spec = None;
-            prop_assert!(sandbox_config(&pod, &node(), 0).is_err());
+            prop_assert!(sandbox_config(&pod, &node(), 0, &Placement::default()).is_err());
             prop_assert!(hosts_file(&pod, &[], &node(), None).is_err());
         }
     }

@@ -51,7 +51,10 @@ impl Verdict {
         old: Option<&api::PodStatus>,
     ) -> api::PodCondition {
         let status = if self.holds { "True" } else { "False" };
-        let before = old.and_then(|s| s.conditions.as_ref()).and_then(|c| c.iter().find(|c| c.type_ == kind));
+        // Of a pod that was never published here, the API server knows what others found: the scheduler's hour stays.
+        let known = old.or(pod.status.as_ref());
+        let before =
+            known.and_then(|s| s.conditions.as_ref()).and_then(|c| c.iter().find(|c| c.type_ == kind));
         let since = before.filter(|c| c.status == status).and_then(|c| c.last_transition_time.as_ref());
         api::PodCondition {
             type_: kind.to_owned(),

@@ -230,6 +230,10 @@ impl One<'_> {
         if self.ends() || running || !restart::should_run(RestartPolicy::of(self.pod), newest) {
             return None;
         }
+        if let Some(refused) = self.facts.refused {
+            let reason = container_reason::CREATE_CONTAINER_CONFIG_ERROR;
+            return Some((reason.to_owned(), format!("not supported yet: {refused}")));
+        }
         self.crash_loop()
             .or_else(|| {
                 self.memory.failures.get(&self.spec.name).map(|f| (f.reason.clone(), f.message.clone()))

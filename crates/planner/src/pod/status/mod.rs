@@ -5,6 +5,7 @@
 //! | `containers` | the state of each container: what the runtime shows, why it waits, what came before |
 //! | `phase` | the pod's phase, from the container states and from what was published before |
 //! | `conditions` | the pod's conditions |
+//! | `patch` | what to send so that the API server has the same |
 //!
 //! Absent so far: init and ephemeral containers, probes, readiness gates, resizes. Init containers add a list in
 //! `containers`, two counts in `phase` and a rule in `conditions`; probes only change `ready` and `started`.
@@ -14,6 +15,7 @@
 
 mod conditions;
 mod containers;
+mod patch;
 mod phase;
 mod resources;
 
@@ -29,6 +31,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::facts::{Facts, Wish};
 use super::memory::Memory;
 use super::plan::OpKey;
+pub use patch::status_patch;
 
 /// The pod's status now. `memory` is the plan's own draft of what will be remembered; its `status` is the one that was
 /// published last.
@@ -38,7 +41,7 @@ pub fn status(facts: &Facts<'_>, pod: &api::Pod, memory: &Memory) -> api::PodSta
     let containers = containers::statuses(facts, pod, memory, end);
     let phase = phase::phase(pod, &containers, old, end);
     let (reason, message) = kept_reason(pod, old, phase);
-    let host_ips = texts(&facts.node.host_ips);
+    let host_ips = host_ips(facts, old);
     let pod_ips = pod_ips(facts, pod, old);
     let resources = pod.spec.as_ref().map(resources::of_pod);
     api::PodStatus {
@@ -113,6 +116,14 @@ fn kept_reason(
     match old.filter(same).or_else(|| pod.status.as_ref().filter(same)) {
         Some(status) => (status.reason.clone(), status.message.clone()),
         None => (None, None),
+    }
+}
+
+/// The node's addresses. An agent that has just started and does not know them yet leaves those that were told.
+fn host_ips(facts: &Facts<'_>, old: Option<&api::PodStatus>) -> Vec<String> {
+    match facts.node.host_ips.is_empty() {
+        true => old.and_then(|s| s.host_ips.as_ref()).into_iter().flatten().map(|h| h.ip.clone()).collect(),
+        false => texts(&facts.node.host_ips),
     }
 }
 

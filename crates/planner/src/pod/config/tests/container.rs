@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::super::facts::PreparedImage;
 use super::super::sandbox_config;
+use super::Placement;
 use super::{
     NodeFacts, SwapControl, container_of, container_on, container_with, image, node, one, refusal, strings,
 };
@@ -53,6 +54,7 @@ fn a_container_carries_what_a_restarted_agent_needs_to_know() {
         host_path: outside.to_owned(),
         readonly: false,
         selinux_relabel: true,
+        ..Mount::default()
     };
     assert_eq!(
         config.mounts,
@@ -186,7 +188,7 @@ fn what_cannot_be_given_is_refused() {
         assert_eq!(refused, expected);
     }
     let no_spec = api::Pod { spec: None, ..one(json!({"name": "c"})) };
-    let refused = sandbox_config(&no_spec, &node(), 0).expect_err("a refusal");
+    let refused = sandbox_config(&no_spec, &node(), 0, &Placement::default()).expect_err("a refusal");
     assert_eq!(refused.to_string(), "pod web_shop(u1) has no specification");
 }
 

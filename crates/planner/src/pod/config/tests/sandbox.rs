@@ -8,6 +8,7 @@ use crablet_model::runtime::{
 use serde_json::{Value, json};
 
 use super::super::{hosts_file, parse_resolv_conf, sandbox_config};
+use super::Placement;
 use super::{node, pod, sandbox_of, strings};
 
 #[test]
@@ -85,7 +86,9 @@ fn host_names_follow_the_pod_unless_it_says_otherwise() {
     let name = |spec: Value| {
         let mut spec = spec;
         spec["containers"] = json!([]);
-        sandbox_config(&pod(spec), &node(), 0).map(|(c, _)| c.hostname).map_err(|e| e.to_string())
+        sandbox_config(&pod(spec), &node(), 0, &Placement::default())
+            .map(|(c, _)| c.hostname)
+            .map_err(|e| e.to_string())
     };
     assert_eq!(name(json!({"hostname": "h"})), Ok("h".to_owned()));
     assert_eq!(name(json!({"hostname": "h", "subdomain": "s"})), Ok("h".to_owned()));
@@ -97,7 +100,7 @@ fn host_names_follow_the_pod_unless_it_says_otherwise() {
     assert_eq!(name(json!({"hostnameOverride": "a".repeat(70)})), Ok("a".repeat(63)));
     let mut pod = pod(json!({"containers": []}));
     pod.metadata.name = Some(long);
-    let cut = sandbox_config(&pod, &node(), 0).map(|(c, _)| c.hostname);
+    let cut = sandbox_config(&pod, &node(), 0, &Placement::default()).map(|(c, _)| c.hostname);
     assert_eq!(cut, Ok("a".repeat(61)));
     let refused = name(json!({"hostname": "Not"})).expect_err("a refusal");
     assert!(
@@ -155,7 +158,7 @@ fn dns_that_cannot_be_had_is_told() {
     let mut node = node();
     node.cluster_dns.clear();
     let spec = json!({"dnsPolicy": "ClusterFirst", "containers": []});
-    let (config, events) = sandbox_config(&pod(spec), &node, 0).expect("a sandbox");
+    let (config, events) = sandbox_config(&pod(spec), &node, 0, &Placement::default()).expect("a sandbox");
     assert_eq!(config.dns.servers, ["192.0.2.53"]);
     assert_eq!(events.len(), 1);
     assert_eq!(events[0].reason, "MissingClusterDNS");

@@ -59,6 +59,7 @@ impl World {
         Facts {
             id,
             pod: Some(&self.pod),
+            refused: None,
             wish: &self.wish,
             runtime: &self.runtime,
             memory: &self.memory,

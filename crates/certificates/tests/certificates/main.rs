@@ -1,0 +1,6 @@
+//! A node's certificates against an API server in memory, whose certificate controller is in [`world`].
+
+mod bootstrap;
+mod rotation;
+mod serving;
+mod world;

@@ -1,0 +1,210 @@
+//! What is known of the Node object, and who is told.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use crablet_model::api;
+use crablet_model::quantity::Quantity;
+use crablet_planner::node::resources::parsed;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use serde::Deserialize;
+use tokio::sync::watch;
+
+/// The Node as others need to know it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeView {
+    /// `None` while there is no Node object.
+    pub uid: Option<String>,
+    /// The internal addresses, the first one first.
+    pub host_ips: Vec<IpAddr>,
+    pub allocatable: BTreeMap<String, Quantity>,
+    pub pod_cidrs: Vec<String>,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    pub unschedulable: bool,
+    pub deleting: bool,
+    /// Whether it is known if there is a Node object, or there is no API server to ask.
+    pub synced: bool,
+}
+
+/// The newest version of the Node that anybody has seen, whether it came from the watch or as an answer.
+pub(crate) struct NodeCache {
+    latest: Mutex<Latest>,
+    view: watch::Sender<Arc<NodeView>>,
+}
+
+#[derive(Default)]
+struct Latest {
+    json: Option<Bytes>,
+    version: u64,
+    /// The watch has seen this Node, so the watch may say that it is gone.
+    watched: bool,
+    /// What to show while there is none.
+    fallback: NodeView,
+    synced: bool,
+}
+
+/// How a version of the Node came to be known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    Watch,
+    Answer,
+}
+
+impl NodeCache {
+    pub(crate) fn new() -> Self {
+        Self { latest: Mutex::default(), view: watch::Sender::default() }
+    }
+
+    pub(crate) fn view(&self) -> watch::Receiver<Arc<NodeView>> {
+        self.view.subscribe()
+    }
+
+    pub(crate) fn json(&self) -> Option<Bytes> {
+        self.latest().json.clone()
+    }
+
+    /// What the agent itself knows of the node, for as long as there is no Node object.
+    pub(crate) fn set_fallback(&self, node: &api::Node) {
+        let status = node.status.as_ref();
+        let addresses = status.and_then(|s| s.addresses.as_ref()).into_iter().flatten();
+        let mut latest = self.latest();
+        latest.fallback = NodeView {
+            host_ips: internal(addresses.map(|a| (a.type_.as_str(), a.address.as_str()))),
+            allocatable: parsed(status.and_then(|s| s.allocatable.as_ref())),
+            labels: node.metadata.labels.clone().unwrap_or_default(),
+            annotations: node.metadata.annotations.clone().unwrap_or_default(),
+            ..NodeView::default()
+        };
+        if latest.json.is_none() {
+            self.publish(&latest, None);
+        }
+    }
+
+    /// Older versions than the one that is known are ignored; so is what is not a Node.
+    pub(crate) fn learn(&self, json: &Bytes, source: Source) -> Result<(), serde_json::Error> {
+        let slim: Slim = serde_json::from_slice(json)?;
+        let version = slim.metadata.resource_version.parse().unwrap_or_default();
+        let mut latest = self.latest();
+        latest.watched |= source == Source::Watch;
+        if latest.json.is_some() && version < latest.version {
+            return Ok(());
+        }
+        latest.version = version;
+        latest.json = Some(json.clone());
+        self.publish(&latest, Some(slim));
+        Ok(())
+    }
+
+    /// There is no Node. The watch is believed only about a Node that it has shown.
+    pub(crate) fn forget(&self, source: Source) {
+        let mut latest = self.latest();
+        if latest.json.is_some() && (source == Source::Answer || latest.watched) {
+            latest.json = None;
+            latest.watched = false;
+            self.publish(&latest, None);
+        }
+    }
+
+    /// Nothing more to wait for.
+    pub(crate) fn set_synced(&self) {
+        self.latest().synced = true;
+        self.view.send_if_modified(|view| {
+            let first = !view.synced;
+            if first {
+                *view = Arc::new(NodeView { synced: true, ..NodeView::clone(view) });
+            }
+            first
+        });
+    }
+
+    fn latest(&self) -> MutexGuard<'_, Latest> {
+        // Nothing panics while it holds the lock with the value half changed.
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn publish(&self, latest: &Latest, slim: Option<Slim>) {
+        let view = slim.map_or_else(|| latest.fallback.clone(), NodeView::from);
+        let view = NodeView { synced: latest.synced, ..view };
+        self.view.send_if_modified(|old| {
+            let differs = **old != view;
+            if differs {
+                *old = Arc::new(view);
+            }
+            differs
+        });
+    }
+}
+
+#[derive(Deserialize)]
+struct Slim {
+    metadata: Metadata,
+    #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    uid: Option<String>,
+    #[serde(default)]
+    resource_version: String,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+    deletion_timestamp: Option<serde::de::IgnoredAny>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    #[serde(rename = "podCIDR")]
+    pod_cidr: String,
+    #[serde(rename = "podCIDRs")]
+    pod_cidrs: Vec<String>,
+    unschedulable: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    addresses: Vec<api::NodeAddress>,
+    allocatable: BTreeMap<String, ApiQuantity>,
+}
+
+impl From<Slim> for NodeView {
+    fn from(node: Slim) -> Self {
+        let cidrs = node.spec.pod_cidrs;
+        Self {
+            uid: node.metadata.uid,
+            host_ips: internal(node.status.addresses.iter().map(|a| (a.type_.as_str(), a.address.as_str()))),
+            allocatable: parsed(Some(&node.status.allocatable)),
+            pod_cidrs: if cidrs.is_empty() && !node.spec.pod_cidr.is_empty() {
+                vec![node.spec.pod_cidr]
+            } else {
+                cidrs
+            },
+            labels: node.metadata.labels,
+            annotations: node.metadata.annotations,
+            unschedulable: node.spec.unschedulable,
+            deleting: node.metadata.deletion_timestamp.is_some(),
+            synced: false,
+        }
+    }
+}
+
+/// Internal addresses before external ones, as upstream picks a host's addresses.
+fn internal<'a>(addresses: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> Vec<IpAddr> {
+    let of = |wanted: &'static str| {
+        addresses
+            .clone()
+            .filter(move |(type_, _)| *type_ == wanted)
+            .filter_map(|(_, address)| address.parse().ok())
+    };
+    of("InternalIP").chain(of("ExternalIP")).collect()
+}

@@ -1,0 +1,6 @@
+//! The node's tasks against an API server in memory, on a paused clock.
+
+mod lease;
+mod registration;
+mod status;
+mod world;

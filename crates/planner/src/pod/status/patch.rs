@@ -1,0 +1,157 @@
+//! What to send so that the API server's copy of a pod's status becomes ours.
+//!
+//! A strategic merge patch of the fields that this agent owns. Conditions are merged by type, so those of others stay;
+//! addresses are replaced as a whole; everything else is one value.
+
+use serde_json::{Map, Value, json};
+
+/// Fields that go when we no longer have them. What is not here and not in our status belongs to somebody else.
+const OWNED: [&str; 13] = [
+    "allocatedResources",
+    "containerStatuses",
+    "ephemeralContainerStatuses",
+    "hostIP",
+    "hostIPs",
+    "initContainerStatuses",
+    "message",
+    "observedGeneration",
+    "podIP",
+    "podIPs",
+    "reason",
+    "resources",
+    "startTime",
+];
+
+/// The body of the patch, or `None` when the API server has it all. `uid` is the pod's in the API: another pod of the
+/// same name is not touched.
+pub fn status_patch(theirs: &Value, ours: &Value, uid: &str) -> Option<Value> {
+    let empty = Map::new();
+    let (theirs, ours) = (theirs.as_object().unwrap_or(&empty), ours.as_object().unwrap_or(&empty));
+    let mut changed = Map::new();
+    for (field, value) in ours {
+        let before = theirs.get(field).unwrap_or(&Value::Null);
+        if same(before, value) {
+            continue;
+        }
+        let value = match field.as_str() {
+            "conditions" => changed_conditions(before, value),
+            "podIPs" | "hostIPs" => replaced(value),
+            _ => value.clone(),
+        };
+        if value.as_array().is_none_or(|items| !items.is_empty()) {
+            changed.insert(field.clone(), value);
+        }
+    }
+    for field in OWNED {
+        let had = theirs.get(field).is_some_and(|value| !is_nothing(value));
+        if had && ours.get(field).is_none_or(is_nothing) {
+            changed.insert(field.to_owned(), Value::Null);
+        }
+    }
+    (!changed.is_empty()).then(|| json!({"metadata": {"uid": uid}, "status": changed}))
+}
+
+fn changed_conditions(theirs: &Value, ours: &Value) -> Value {
+    let theirs = theirs.as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut changed = Vec::new();
+    for condition in ours.as_array().into_iter().flatten() {
+        let before = theirs.iter().find(|c| c["type"] == condition["type"]);
+        if before.is_some_and(|before| same(before, condition)) {
+            continue;
+        }
+        let mut condition = condition.clone();
+        // Merged into what is there: what has gone has to be said.
+        if let (Some(before), Some(fields)) = (before, condition.as_object_mut()) {
+            for field in ["reason", "message", "observedGeneration"] {
+                if !is_nothing(&before[field]) && !fields.contains_key(field) {
+                    fields.insert(field.to_owned(), Value::Null);
+                }
+            }
+        }
+        changed.push(condition);
+    }
+    Value::Array(changed)
+}
+
+/// These lists are merged by a key of their items unless the patch says otherwise.
+fn replaced(list: &Value) -> Value {
+    let mut items = list.as_array().cloned().unwrap_or_default();
+    items.push(json!({"$patch": "replace"}));
+    Value::Array(items)
+}
+
+/// The API does not tell what is empty from what is not there.
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.values().all(is_nothing),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+fn same(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Object(a), Value::Object(b)) => {
+            let null = Value::Null;
+            a.iter().all(|(key, value)| same(value, b.get(key).unwrap_or(&null)))
+                && b.iter().all(|(key, value)| a.contains_key(key) || is_nothing(value))
+        }
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+        (a, b) => a == b || (is_nothing(a) && is_nothing(b)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_differs_is_sent() {
+        for (theirs, ours, expected) in [
+            (json!({}), json!({}), Value::Null),
+            (json!({"phase": "Pending"}), json!({"phase": "Pending", "message": ""}), Value::Null),
+            (json!({"phase": "Pending"}), json!({"phase": "Running"}), json!({"phase": "Running"})),
+            // What we had and have no more goes; what is somebody else's stays.
+            (
+                json!({"podIP": "10.0.0.1", "reason": "Evicted", "nominatedNodeName": "n", "qosClass": "BestEffort"}),
+                json!({"phase": "Running"}),
+                json!({"phase": "Running", "podIP": null, "reason": null}),
+            ),
+            (
+                json!({"podIPs": [{"ip": "10.0.0.1"}]}),
+                json!({"podIPs": [{"ip": "10.0.0.2"}]}),
+                json!({"podIPs": [{"ip": "10.0.0.2"}, {"$patch": "replace"}]}),
+            ),
+            (
+                json!({"containerStatuses": [{"name": "a", "lastState": {}, "ready": false}]}),
+                json!({"containerStatuses": [{"name": "a", "ready": false}]}),
+                Value::Null,
+            ),
+        ] {
+            let patch = status_patch(&theirs, &ours, "u1");
+            let expected =
+                (!expected.is_null()).then(|| json!({"metadata": {"uid": "u1"}, "status": expected}));
+            assert_eq!(patch, expected, "{theirs} {ours}");
+        }
+    }
+
+    #[test]
+    fn conditions_of_others_are_left_alone() {
+        let theirs = json!({"conditions": [
+            {"type": "Ready", "status": "False", "reason": "ContainersNotReady", "message": "m", "lastProbeTime": null},
+            {"type": "PodScheduled", "status": "True"},
+            {"type": "example.com/gate", "status": "True"},
+        ]});
+        let ours = json!({"conditions": [
+            {"type": "Ready", "status": "True"},
+            {"type": "PodScheduled", "status": "True"},
+        ]});
+        let patch = status_patch(&theirs, &ours, "u1").expect("a patch");
+        assert_eq!(
+            patch["status"],
+            json!({"conditions": [{"type": "Ready", "status": "True", "reason": null, "message": null}]})
+        );
+    }
+}

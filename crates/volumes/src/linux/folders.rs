@@ -1,0 +1,79 @@
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use crate::port::PathKind;
+
+pub fn kind(path: &Path) -> io::Result<Option<PathKind>> {
+    let kind = match fs::metadata(path) {
+        Ok(found) => found.file_type(),
+        Err(error) if absent(&error) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    Ok(Some(match kind {
+        kind if kind.is_dir() => PathKind::Folder,
+        kind if kind.is_file() => PathKind::File,
+        kind if kind.is_socket() => PathKind::Socket,
+        kind if kind.is_char_device() => PathKind::CharDevice,
+        kind if kind.is_block_device() => PathKind::BlockDevice,
+        _ => PathKind::Other,
+    }))
+}
+
+pub fn names(folder: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if absent(&error) => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    Ok(names)
+}
+
+pub fn make_folder(path: &Path, mode: u32, parents: u32) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Ok(()) => return fs::set_permissions(path, Permissions::from_mode(mode)),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let parent = path.parent().ok_or(error)?;
+            make_folder(parent, parents, parents)?;
+            fs::create_dir(path)?;
+            return fs::set_permissions(path, Permissions::from_mode(mode));
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    let found = fs::symlink_metadata(path)?;
+    if !found.is_dir() {
+        return Err(ErrorKind::NotADirectory.into());
+    }
+    // Bits besides the permissions are somebody's choice: the group's, for one.
+    match found.permissions().mode() {
+        bits if bits & 0o777 != mode & 0o777 => {
+            fs::set_permissions(path, Permissions::from_mode(bits & 0o7000 | mode))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub fn make_file(path: &Path, mode: u32) -> io::Result<()> {
+    let made = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
+    match made {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        made => made.map(drop),
+    }
+}
+
+pub fn remove_folder(path: &Path) -> io::Result<()> {
+    match fs::remove_dir(path) {
+        Err(error) if absent(&error) => Ok(()),
+        removed => removed,
+    }
+}
+
+pub fn absent(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}

@@ -1,0 +1,46 @@
+//! A path of the host itself.
+
+use std::path::Path;
+
+use crablet_model::api;
+
+use super::Request;
+use crate::port::{PathKind, told};
+use crate::volumes::MountedVolume;
+
+pub async fn set_up(
+    request: &Request<'_>,
+    source: &api::HostPathVolumeSource,
+) -> Result<MountedVolume, String> {
+    let path = source.path.as_str();
+    if path.split('/').any(|part| part == "..") {
+        return Err(format!("invalid HostPath `{path}`: must not contain '..'"));
+    }
+    check(request, Path::new(path), source.type_.as_deref().unwrap_or_default()).await?;
+    Ok(MountedVolume { host_path: path.to_owned(), read_only: false, relabel: false })
+}
+
+async fn check(request: &Request<'_>, path: &Path, kind: &str) -> Result<(), String> {
+    let (wanted, noun) = match kind {
+        // Not even looked at: the runtime decides.
+        "" => return Ok(()),
+        "DirectoryOrCreate" | "Directory" => (PathKind::Folder, "directory"),
+        "FileOrCreate" | "File" => (PathKind::File, "file"),
+        "Socket" => (PathKind::Socket, "socket file"),
+        "CharDevice" => (PathKind::CharDevice, "character device"),
+        "BlockDevice" => (PathKind::BlockDevice, "block device"),
+        other => return Err(format!("{other} is an invalid volume type")),
+    };
+    let host = &request.ctx.host;
+    // As upstream, a path that cannot be looked at counts as absent.
+    match (host.kind(path).await.ok().flatten(), kind) {
+        (Some(found), _) if found == wanted => Ok(()),
+        (None, "DirectoryOrCreate") => {
+            host.make_folder(path, 0o755, 0o755).await.map_err(|error| told("mkdir", path, &error))
+        }
+        (None, "FileOrCreate") => {
+            host.make_file(path, 0o644).await.map_err(|error| told("open", path, &error))
+        }
+        _ => Err(format!("hostPath type check failed: {} is not a {noun}", path.display())),
+    }
+}

@@ -1,0 +1,87 @@
+//! Several sources in one folder of files.
+
+use crablet_apiserver::TokenWanted;
+use crablet_model::api;
+use jiff::Timestamp;
+
+use super::{Ready, Request, config_map, default_mode, downward_api, files, joined, layout_name, secret};
+use crate::payload::{Payload, PayloadFile};
+use crate::plugins::empty_dir::Medium;
+
+/// What the API server puts where a manifest says nothing.
+const TOKEN_SECONDS: i64 = 3600;
+
+pub async fn set_up(request: &Request<'_>, source: &api::ProjectedVolumeSource) -> Result<Ready, String> {
+    let mode = default_mode(source.default_mode)?;
+    let mut payload = Payload::default();
+    let mut errors = Vec::new();
+    let mut refresh_at: Option<Timestamp> = None;
+    for source in source.sources.iter().flatten() {
+        match project(request, source, mode).await {
+            Ok((files, refresh)) => {
+                // Later sources win.
+                payload.add_all(files);
+                refresh_at = [refresh_at, refresh].into_iter().flatten().min();
+            }
+            Err(error) => errors.push(error),
+        }
+    }
+    if !errors.is_empty() {
+        return Err(joined(errors));
+    }
+    let mounted = files::show(request, layout_name::PROJECTED, Medium::Memory, payload).await?;
+    Ok(Ready { mounted, refresh_at })
+}
+
+async fn project(
+    request: &Request<'_>,
+    source: &api::VolumeProjection,
+    mode: u32,
+) -> Result<(Payload, Option<Timestamp>), String> {
+    if let Some(source) = &source.secret {
+        let items = source.items.as_deref().unwrap_or_default();
+        let optional = source.optional.unwrap_or(false);
+        return secret::fetch(request, &source.name, items, mode, optional).await.map(|files| (files, None));
+    }
+    if let Some(source) = &source.config_map {
+        let items = source.items.as_deref().unwrap_or_default();
+        let optional = source.optional.unwrap_or(false);
+        return config_map::fetch(request, &source.name, items, mode, optional)
+            .await
+            .map(|files| (files, None));
+    }
+    if let Some(source) = &source.downward_api {
+        let items = source.items.as_deref().unwrap_or_default();
+        return downward_api::collect(request, items, mode).map(|files| (files, None));
+    }
+    if let Some(source) = &source.service_account_token {
+        return token(request, source, mode).await;
+    }
+    if source.cluster_trust_bundle.is_some() {
+        return Err("projected source `clusterTrustBundle` is not supported yet".to_owned());
+    }
+    if source.pod_certificate.is_some() {
+        return Err("projected source `podCertificate` is not supported yet".to_owned());
+    }
+    Ok((Payload::default(), None))
+}
+
+async fn token(
+    request: &Request<'_>,
+    source: &api::ServiceAccountTokenProjection,
+    mode: u32,
+) -> Result<(Payload, Option<Timestamp>), String> {
+    let wanted = TokenWanted {
+        pod: request.id.clone(),
+        service_account: request.spec.service_account_name.clone().unwrap_or_default(),
+        audiences: source.audience.iter().filter(|audience| !audience.is_empty()).cloned().collect(),
+        expiration_seconds: source.expiration_seconds.unwrap_or(TOKEN_SECONDS),
+    };
+    let token = request.ctx.objects.token(&wanted).await.map_err(|error| error.to_string())?;
+    // Only the one who runs may read it; the pass over the group's files makes it 0640 where there is a group.
+    let owners = request.owners;
+    let mode = if owners.user.is_some() || owners.group.is_some() { 0o600 } else { mode };
+    let mut payload = Payload::default();
+    payload.add(&source.path, PayloadFile { content: token.text.into_bytes(), mode, owner: owners.user })?;
+    Ok((payload, Some(token.refresh_at)))
+}
