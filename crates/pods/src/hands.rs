@@ -1,20 +1,24 @@
 //! Carries the actions of plans out. Each call is one operation; dropping it gives the operation up.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crablet_apiserver::{ObjectError, Objects, ServiceView};
 use crablet_cri::{CriError, Runtime};
 use crablet_host::Files;
 use crablet_model::events::Event;
-use crablet_model::names::{container_reason, event_reason};
+use crablet_model::names::{annotation, container_reason, event_reason, source};
 use crablet_model::{PodRef, api};
-use crablet_planner::pod::config::{self, ContainerInputs};
+use crablet_planner::pod::config::{self, ContainerInputs, EnvObjects, Missing, Placement, Service};
 use crablet_planner::pod::{Action, NodeFacts, Outcome, PreparedImage};
+use k8s_openapi::ByteString;
 
 use crate::events::EventSink;
 use crate::images::{Images, Wanted};
+use crate::ports::{PodCgroups, PodVolumes};
 use crate::settings::Folders;
 
 const LOG_FOLDER_MODE: u32 = 0o755;
@@ -32,6 +36,9 @@ pub struct Hands {
     pub images: Arc<Images>,
     pub events: Arc<dyn EventSink>,
     pub folders: Folders,
+    pub volumes: Arc<dyn PodVolumes>,
+    pub cgroups: Arc<dyn PodCgroups>,
+    pub objects: Arc<dyn Objects>,
 }
 
 /// One operation: an action, and what was known when it was decided.
@@ -51,7 +58,10 @@ impl Hands {
             Action::StopSandbox { id } => self.stop_sandbox(&op.id, id).await,
             Action::RemoveSandbox { id } => self.remove_sandbox(&op.id, id).await,
             Action::EnsureImage { container, image, policy } => {
-                let sandbox = op.pod.as_deref().and_then(|p| config::sandbox_config(p, &op.node, 0).ok());
+                let sandbox = op
+                    .pod
+                    .as_deref()
+                    .and_then(|p| config::sandbox_config(p, &op.node, 0, &Placement::default()).ok());
                 let sandbox = sandbox.as_ref().map(|(config, _)| config);
                 self.images.ensure(Wanted { pod: &op.id, container, image, policy: *policy, sandbox }).await
             }
@@ -71,9 +81,17 @@ impl Hands {
                 self.stop_container(&op.id, container, id, *grace, message).await
             }
             Action::RemoveContainer { container, id } => self.remove_container(&op.id, container, id).await,
+            Action::TakeOver => match self.take_over(&op).await {
+                Ok(()) => Outcome::TakenOver,
+                Err(message) => Outcome::TakeOverFailed { message },
+            },
+            Action::Release => match self.release(&op.id).await {
+                Ok(()) => Outcome::Released,
+                Err(message) => Outcome::ReleaseFailed { message },
+            },
             Action::Cleanup => match self.clean_up(&op.id).await {
                 Ok(()) => Outcome::Cleaned,
-                Err(error) => Outcome::CleanupFailed { message: error.to_string() },
+                Err(message) => Outcome::CleanupFailed { message },
             },
         }
     }
@@ -82,6 +100,9 @@ impl Hands {
         let Some(pod) = op.pod.as_deref() else {
             return Outcome::SandboxFailed { message: "the pod has no specification".to_owned() };
         };
+        if let Err(message) = self.make_ready(op, pod).await {
+            return Outcome::SandboxFailed { message };
+        }
         match self.run_sandbox(op, pod, attempt).await {
             Ok(()) => Outcome::SandboxCreated,
             Err(message) => {
@@ -92,15 +113,51 @@ impl Hands {
         }
     }
 
-    async fn run_sandbox(&self, op: &Operation, pod: &api::Pod, attempt: u32) -> Result<(), String> {
-        let (config, events) = config::sandbox_config(pod, &op.node, attempt).map_err(|e| e.to_string())?;
-        events.into_iter().for_each(|event| self.events.emit(event));
-        let folder = self.folders.pod(&op.id);
-        for (path, mode) in [(folder, POD_FOLDER_MODE), (self.folders.logs(&op.id), LOG_FOLDER_MODE)] {
-            let made = self.files.create_folder(&path, mode).await;
-            made.map_err(|e| format!("error making pod data directories: {}: {e}", path.display()))?;
+    /// What a pod needs before its sandbox: its cgroup, its folders, its volumes. Says by itself what goes wrong.
+    async fn make_ready(&self, op: &Operation, pod: &api::Pod) -> Result<(), String> {
+        if let Err(error) = self.cgroups.ensure(pod).await {
+            let text = format!("unable to ensure pod container exists: {error}");
+            self.events.emit(Event::warning(&op.id, event_reason::FAILED_CREATE_POD_CONTAINER, text.clone()));
+            return Err(text);
         }
+        let folder = self.folders.pod(&op.id);
+        let of_volumes = ["volumes", "plugins"].map(|name| (folder.join(name), POD_FOLDER_MODE));
+        let folders = [(folder, POD_FOLDER_MODE), (self.folders.logs(&op.id), LOG_FOLDER_MODE)];
+        for (path, mode) in folders.into_iter().chain(of_volumes) {
+            if let Err(error) = self.files.create_folder(&path, mode).await {
+                let text = format!("error making pod data directories: {}: {error}", path.display());
+                self.events.emit(Event::warning(
+                    &op.id,
+                    event_reason::FAILED_TO_MAKE_DIRECTORIES,
+                    text.clone(),
+                ));
+                return Err(text);
+            }
+        }
+        self.volumes.set_up(pod).await.map(drop)
+    }
+
+    async fn take_over(&self, op: &Operation) -> Result<(), String> {
+        let pod = op.pod.as_deref().ok_or("the pod has no specification")?;
+        self.cgroups.ensure(pod).await?;
+        self.volumes.set_up(pod).await.map(drop)
+    }
+
+    async fn run_sandbox(&self, op: &Operation, pod: &api::Pod, attempt: u32) -> Result<(), String> {
+        let placement = self.placement(pod).await?;
+        let made = config::sandbox_config(pod, &op.node, attempt, &placement);
+        let (config, events) = made.map_err(|e| e.to_string())?;
+        events.into_iter().for_each(|event| self.events.emit(event));
         self.runtime.run_sandbox(&config).await.map(drop).map_err(|e| e.message)
+    }
+
+    async fn placement(&self, pod: &api::Pod) -> Result<Placement, String> {
+        let class = pod.spec.as_ref().and_then(|s| s.runtime_class_name.as_deref());
+        let runtime_handler = match class.filter(|class| !class.is_empty()) {
+            Some(class) => self.objects.runtime_handler(class).await.map_err(|e| e.to_string())?,
+            None => String::new(),
+        };
+        Ok(Placement { cgroup_parent: self.cgroups.parent(pod).await?, runtime_handler })
     }
 
     async fn stop_sandbox(&self, pod: &PodRef, id: &str) -> Outcome {
@@ -135,13 +192,19 @@ impl Hands {
         let spec = pod.spec.as_ref().and_then(|s| s.containers.iter().find(|c| c.name == name));
         let container = spec.ok_or_else(|| config_error("the pod's specification does not name it"))?;
         let sandbox = self.runtime.sandbox_status(sandbox_id).await.map_err(|e| config_error(&e.message))?;
-        let (sandbox_config, _) = config::sandbox_config(pod, &op.node, sandbox.attempt)
+        let placement = self.placement(pod).await.map_err(|e| config_error(&e))?;
+        let (sandbox_config, _) = config::sandbox_config(pod, &op.node, sandbox.attempt, &placement)
             .map_err(|e| config_error(&e.to_string()))?;
         let pod_ips = if sandbox.host_network { op.node.host_ips.clone() } else { sandbox.ips };
 
         let etc_hosts = self.write_hosts(op, pod, &pod_ips, sandbox.host_network).await?;
         let termination_file = self.make_termination_file(op, container).await?;
-        let inputs = ContainerInputs {
+        let volumes = self.volumes.set_up(pod).await.map_err(|e| config_error(&e))?;
+        let objects = self.env_objects(pod, container).await?;
+        let mut inputs = ContainerInputs {
+            objects: &objects,
+            volumes: &volumes,
+            sub_paths: &BTreeMap::new(),
             pod,
             container,
             attempt,
@@ -151,6 +214,8 @@ impl Hands {
             etc_hosts: etc_hosts.as_deref(),
             termination_file: termination_file.as_deref(),
         };
+        let sub_paths = self.sub_paths(&op.id, &inputs).await?;
+        inputs.sub_paths = &sub_paths;
         let config = config::container_config(&inputs).map_err(|e| config_error(&e.to_string()))?;
         let log_folder = self.folders.container_log(&op.id, name);
         let made = self.files.create_folder(&log_folder, LOG_FOLDER_MODE).await;
@@ -163,6 +228,70 @@ impl Hands {
         })?;
         self.tell(&op.id, name, event_reason::CREATED, "Container created");
         self.start_instance(&op.id, name, &id).await
+    }
+
+    async fn sub_paths(
+        &self,
+        id: &PodRef,
+        inputs: &ContainerInputs<'_>,
+    ) -> Result<BTreeMap<usize, String>, StartRefusal> {
+        let mut found = BTreeMap::new();
+        for wanted in config::sub_paths(inputs).map_err(|e| config_error(&e.to_string()))? {
+            let container = &inputs.container.name;
+            let made = self.volumes.sub_path(id, container, &wanted).await;
+            let path = made.map_err(|error| {
+                tracing::warn!(
+                    error, volume = wanted.volume, subPath = wanted.path, pod = id.object_ref(), podUID = %id.uid,
+                    "cannot make a part of a volume ready"
+                );
+                let volume = &wanted.volume;
+                config_error(&format!(
+                    "failed to prepare subPath for volumeMount {volume:?} of container {container:?}"
+                ))
+            })?;
+            found.insert(wanted.index, path);
+        }
+        Ok(found)
+    }
+
+    /// What the container's environment takes from the cluster.
+    async fn env_objects(
+        &self,
+        pod: &api::Pod,
+        container: &api::Container,
+    ) -> Result<EnvObjects, StartRefusal> {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let wanted = config::env_references(container);
+        let mut objects = EnvObjects::default();
+        for name in wanted.config_maps {
+            let found = self.objects.config_map(namespace, &name).await;
+            let data = found.map(|map| map.data.clone().unwrap_or_default()).map_err(missing);
+            objects.config_maps.insert(name, data);
+        }
+        for name in wanted.secrets {
+            let found = self.objects.secret(namespace, &name).await;
+            let text =
+                |(key, bytes): (&String, &ByteString)| (key.clone(), String::from_utf8(bytes.0.clone()).ok());
+            let data = found.map(|secret| secret.data.iter().flatten().map(text).collect()).map_err(missing);
+            objects.secrets.insert(name, data);
+        }
+        let links = pod.spec.as_ref().and_then(|s| s.enable_service_links).unwrap_or(true);
+        let services = match self.objects.services(namespace).await {
+            // A static pod starts without the API server, and then without knowing of services.
+            Err(_) if is_static(pod) => Vec::new(),
+            services => services.map_err(|e| config_error(&e.to_string()))?,
+        };
+        let told: Vec<Service> = services
+            .into_iter()
+            .filter(|s| links && &*s.namespace == namespace || is_master(s))
+            .map(|s| Service {
+                name: s.name.to_string(),
+                cluster_ip: s.cluster_ip,
+                ports: s.ports.into_iter().map(|p| (p.name, p.protocol, p.port)).collect(),
+            })
+            .collect();
+        objects.services = config::service_env(&told);
+        Ok(objects)
     }
 
     async fn start_instance(&self, pod: &PodRef, name: &str, id: &str) -> Result<(), StartRefusal> {
@@ -310,8 +439,21 @@ impl Hands {
         }
     }
 
+    /// Volumes before the cgroup: a process that is left over may keep a volume busy, and is killed with the cgroup the
+    /// next time.
+    async fn release(&self, pod: &PodRef) -> Result<(), String> {
+        let unmounted = self.volumes.tear_down(pod).await;
+        let removed = self.cgroups.remove(&pod.uid).await;
+        unmounted.and(removed)
+    }
+
+    async fn clean_up(&self, pod: &PodRef) -> Result<(), String> {
+        self.release(pod).await?;
+        self.remove_folders(pod).await.map_err(|error| error.to_string())
+    }
+
     /// The pod's links, logs and folder, the record last: until then a restarted agent finds the rest by it.
-    async fn clean_up(&self, pod: &PodRef) -> std::io::Result<()> {
+    async fn remove_folders(&self, pod: &PodRef) -> std::io::Result<()> {
         let logs = self.folders.logs(pod);
         let prefix = format!("{}_{}_", pod.name, pod.namespace);
         let links = match self.files.list(&self.folders.container_logs).await {
@@ -342,6 +484,23 @@ impl Hands {
 struct StartRefusal {
     reason: &'static str,
     message: String,
+}
+
+fn is_static(pod: &api::Pod) -> bool {
+    let annotations = pod.metadata.annotations.as_ref();
+    annotations.and_then(|a| a.get(annotation::CONFIG_SOURCE)).is_some_and(|s| s != source::API)
+}
+
+/// The service by which pods find the API server; every pod is told of it.
+fn is_master(service: &ServiceView) -> bool {
+    &*service.namespace == "default" && &*service.name == "kubernetes"
+}
+
+fn missing(error: ObjectError) -> Missing {
+    match error {
+        ObjectError::NotFound(text) => Missing::NotThere(text),
+        ObjectError::Unavailable(text) => Missing::Unknown(text),
+    }
 }
 
 fn config_error(message: &str) -> StartRefusal {

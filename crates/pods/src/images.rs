@@ -10,7 +10,7 @@ use crablet_model::image::with_default_tag;
 use crablet_model::names::{container_reason, event_reason};
 use crablet_model::runtime::{Image, SandboxConfig};
 use crablet_planner::pod::{Outcome, PreparedImage, PullPolicy};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, Notify, Semaphore};
 use tokio::time::Instant;
 
 use crate::events::EventSink;
@@ -20,6 +20,7 @@ pub struct Images {
     runtime: Arc<dyn Runtime>,
     events: Arc<dyn EventSink>,
     limits: std::sync::Mutex<Arc<Limits>>,
+    pulled: Arc<Notify>,
 }
 
 /// How many pulls may run and begin. Replaced as a whole: a pull keeps to the limits that held when it was asked for.
@@ -57,7 +58,12 @@ struct Refusal {
 
 impl Images {
     pub fn new(runtime: Arc<dyn Runtime>, events: Arc<dyn EventSink>, settings: &ImagePulls) -> Self {
-        Self { runtime, events, limits: std::sync::Mutex::new(Limits::new(settings)) }
+        Self { runtime, events, limits: std::sync::Mutex::new(Limits::new(settings)), pulled: Arc::default() }
+    }
+
+    /// Told after each pull that brought an image.
+    pub fn pulled(&self) -> Arc<Notify> {
+        self.pulled.clone()
     }
 
     /// For pulls that are asked for from now on.
@@ -157,6 +163,7 @@ impl Images {
             self.tell(Event::warning(wanted.pod, event_reason::FAILED, text), wanted);
             pull_refusal(image, &error.message)
         })?;
+        self.pulled.notify_one();
         let present = self.runtime.image_status(&image_ref).await.ok().flatten();
         let text = format!(
             "Successfully pulled image \"{image}\" in {} ({} including waiting). Image size: {} bytes.",

@@ -1,7 +1,7 @@
 //! Pods: where they come from, one worker for each, what the runtime says of them, and what is told to the outside.
 //!
 //! ```text
-//!  sources (folder, URL, submitted) ── PodUpdate ──> registry ── assignment ──> worker (one task per pod UID)
+//!  sources (folder, URL, submitted, API) ── PodUpdate ──> registry ── assignment ──> worker (one task per pod UID)
 //!  pleg (event stream or relist)    ── hint ───────> registry ── nudge ───────> │ inspect, plan, operate, publish
 //!                                                                               └──> view (statuses, journal), events
 //! ```
@@ -16,20 +16,26 @@
 //! | [`images`] | shared by all workers | images to make ready | pulls, bounded |
 //! | [`view`] | shared value | what workers publish | what the server shows |
 //! | [`record`] | one file per pod | a worker's memory | the same after a restart |
-//! | [`events`] | port | events | the log, later the API server |
+//! | [`cluster`], [`statuses`], [`mirrors`] | two tasks | what workers publish, the API server's watch | patches, deletions, mirrors |
+//! | [`ports`] | ports | | volumes and cgroups of pods |
+//! | [`events`] | port | events | the log, or the API server |
 //!
 //! Deliberately absent: any loop over all pods on a timer. The relist of [`pleg`] is the only thing that looks at
 //! everything, and it costs two calls.
 
+pub mod cluster;
 pub mod events;
 pub mod hands;
 pub mod images;
 mod inspect;
+pub mod mirrors;
 pub mod pleg;
+pub mod ports;
 pub mod record;
 pub mod registry;
 pub mod settings;
 pub mod sources;
+pub mod statuses;
 pub mod view;
 pub mod worker;
 

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_cri::{CriError, ErrorKind, EventStream, Runtime};
-use crablet_model::runtime::{ListedState, RuntimeEventKind, SandboxState};
+use crablet_model::runtime::{ListedState, RuntimeEventKind, RuntimeStatus, RuntimeVersion, SandboxState};
 use crablet_model::{PodRef, PodUid, api};
 use crablet_planner::pod::{Ending, NodeFacts};
 use futures_util::StreamExt;
@@ -64,6 +64,21 @@ pub struct Pleg {
     pub relist_now: Arc<Notify>,
     pub node: watch::Sender<Arc<NodeFacts>>,
     pub view: Arc<View>,
+    /// For who reports how the node is.
+    pub health: watch::Sender<RuntimeHealth>,
+    /// How often the runtime is asked how it is while it is well.
+    pub status_pace: Duration,
+}
+
+/// The runtime as the node reports it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeHealth {
+    /// `containerd://2.3.7`; empty before it was reached for the first time.
+    pub version: String,
+    /// As it said last; `None` before it was reached for the first time.
+    pub status: Option<RuntimeStatus>,
+    /// Why it cannot be reached, if it cannot.
+    pub lost: Option<String>,
 }
 
 /// What the last relist saw of a pod: ids with their states.
@@ -117,7 +132,7 @@ impl Pleg {
             Err(error) if error.kind == ErrorKind::Unimplemented => None,
             Err(error) => return Err(error.into()),
         };
-        self.look_at_runtime(Some(&version.runtime_name)).await?;
+        self.look_at_runtime(Some(&version)).await?;
         self.relist(seen, true).await?;
         tracing::info!(
             runtime = version.runtime_name,
@@ -132,14 +147,14 @@ impl Pleg {
     async fn streaming(&self, seen: &mut Option<Seen>, mut stream: EventStream) -> Ended {
         let mut relist_at = Instant::now() + SAFETY_RELIST;
         loop {
-            let unwell = if self.is_well() { SAFETY_RELIST } else { STATUS_WHEN_UNWELL };
+            let look_again = if self.is_well() { self.status_pace } else { STATUS_WHEN_UNWELL };
             // Cancel-safe: a stream item, a permit and two sleeps. In this order, so that a flood of events does not keep
             // the relist away.
             tokio::select! {
                 biased;
                 () = self.relist_now.notified() => {}
                 () = tokio::time::sleep_until(relist_at) => {}
-                () = sleep(unwell), if unwell < SAFETY_RELIST => {
+                () = sleep(look_again), if look_again < SAFETY_RELIST => {
                     if let Err(ended) = self.look_at_runtime(None).await {
                         return ended;
                     }
@@ -177,7 +192,8 @@ impl Pleg {
                 () = sleep(pace) => false,
                 () = self.relist_now.notified() => true,
             };
-            let every = if self.is_well() { STATUS_AT_REST } else { STATUS_WHEN_UNWELL };
+            let every =
+                if self.is_well() { self.status_pace.min(STATUS_AT_REST) } else { STATUS_WHEN_UNWELL };
             if asked.elapsed() >= every {
                 asked = Instant::now();
                 if let Err(ended) = self.look_at_runtime(None).await {
@@ -251,28 +267,25 @@ impl Pleg {
     }
 
     /// Asks the runtime how it is, and tells the workers when that changed.
-    async fn look_at_runtime(&self, name: Option<&str>) -> Result<(), Ended> {
+    async fn look_at_runtime(&self, version: Option<&RuntimeVersion>) -> Result<(), Ended> {
         let status = deadline(self.runtime.status()).await?;
-        let ready = status.ready && status.network_ready;
-        self.view.set_runtime(RuntimeSummary { ready, message: status.message.clone() });
+        let (network_ready, message) = (status.is_ready(), status.message());
+        self.view.set_runtime(RuntimeSummary { ready: network_ready, message: message.clone() });
+        self.tell_health(version, status);
         let known = self.node.borrow().clone();
-        let network_ready = status.ready && status.network_ready;
-        let fresh_name = name.filter(|n| *n != known.runtime_name);
-        let reconnected = name.is_some();
-        if network_ready != known.network_ready
-            || status.message != known.network_message
-            || fresh_name.is_some()
-        {
+        let fresh_name = version.map(|v| &v.runtime_name).filter(|n| **n != known.runtime_name);
+        let reconnected = version.is_some();
+        if network_ready != known.network_ready || message != known.network_message || fresh_name.is_some() {
             if known.network_ready && !network_ready {
-                tracing::warn!(reason = status.message, "container runtime is not ready");
+                tracing::warn!(reason = message, "container runtime is not ready");
             }
             // In place: a reload of the configuration may change other facts of the node at the same time.
             self.node.send_modify(|node| {
                 let node = Arc::make_mut(node);
                 node.network_ready = network_ready;
-                node.network_message.clone_from(&status.message);
+                node.network_message.clone_from(&message);
                 if let Some(name) = fresh_name {
-                    name.clone_into(&mut node.runtime_name);
+                    node.runtime_name.clone_from(name);
                 }
             });
         } else if reconnected {
@@ -282,8 +295,22 @@ impl Pleg {
         Ok(())
     }
 
+    fn tell_health(&self, version: Option<&RuntimeVersion>, status: RuntimeStatus) {
+        self.health.send_if_modified(|health| {
+            let version = match version {
+                Some(v) => format!("{}://{}", v.runtime_name, v.runtime_version),
+                None => health.version.clone(),
+            };
+            let fresh = RuntimeHealth { version, status: Some(status), lost: None };
+            let is_new = fresh != *health;
+            *health = fresh;
+            is_new
+        });
+    }
+
     fn lost(&self, error: &CriError) {
         let message = format!("container runtime is down: {error}");
+        self.health.send_if_modified(|health| health.lost.replace(message.clone()).is_none());
         tracing::error!(
             endpoint = self.endpoint, %error,
             "container runtime cannot be reached; is it running, and is --container-runtime-endpoint its socket? \

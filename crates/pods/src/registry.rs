@@ -12,6 +12,7 @@ use crablet_host::{Files, FolderEntry};
 use crablet_model::{PodRef, PodUid, api};
 use crablet_planner::pod::{Ending, NodeFacts, Wish};
 use futures_util::FutureExt;
+use jiff::Timestamp;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
@@ -43,7 +44,7 @@ pub struct Registry {
     spoken: BTreeSet<Source>,
     workers: BTreeMap<PodUid, Handle>,
     /// Pods that wait for the end of another with the same full name, for their record, or for the first relist.
-    waiting: BTreeMap<String, VecDeque<DesiredPod>>,
+    waiting: BTreeMap<String, VecDeque<Waiting>>,
     /// Pods whose record is being looked for. They are shown and started once it is read, so that nobody sees a running
     /// pod pending after a restart of the agent.
     unread: BTreeSet<PodUid>,
@@ -58,8 +59,16 @@ pub struct Registry {
     random: fastrand::Rng,
 }
 
+/// A pod that has no worker yet.
+struct Waiting {
+    pod: DesiredPod,
+    is_static: bool,
+}
+
 struct Handle {
     id: PodRef,
+    /// The line in which it stood: the next in it begins when nothing is left of this one.
+    line: String,
     assignment: watch::Sender<Assignment>,
     nudge: Arc<Nudge>,
     /// Wanted again while the earlier life of the same UID still ends.
@@ -149,11 +158,11 @@ impl Registry {
     }
 
     fn update(&mut self, update: PodUpdate) {
+        let is_static = update.source.is_static();
         for pod in update.pods {
             match update.op {
-                Op::Add | Op::Update | Op::Delete => self.want(pod),
-                Op::Remove => self.unwant(&pod),
-                Op::Reconcile => {} // only the API server's copy of a status can differ, and there is none
+                Op::Add | Op::Update | Op::Delete | Op::Reconcile => self.want(pod, is_static),
+                Op::Remove => self.unwant(&pod, is_static),
             }
         }
         if self.spoken.insert(update.source) && self.spoken.is_superset(&self.configured) {
@@ -167,6 +176,9 @@ impl Registry {
 
     fn sources_are_ready(&mut self) {
         self.shared.view.set_sources_ready();
+        if let Some(cluster) = &self.shared.cluster {
+            cluster.mirrors.sources_ready();
+        }
         if self.leaves_strangers {
             tracing::info!("every source of pods has spoken");
             self.tell_if_all_are_known();
@@ -186,26 +198,45 @@ impl Registry {
     }
 
     /// A source wants this pod, for the first time or in another form.
-    fn want(&mut self, pod: DesiredPod) {
+    fn want(&mut self, pod: DesiredPod, is_static: bool) {
+        self.tell_neighbours(&pod, is_static);
         if !self.is_known(&pod.id.uid) {
             self.read_record(pod.id.clone());
         }
         if !self.unread.contains(&pod.id.uid) {
             self.shared.view.set_pod(&pod.id, Some(pod.json.clone()), true);
         }
+        let now = self.shared.clock.now();
+        let asked_to_go = if is_static { None } else { deletion(&pod.json, now) };
         match self.workers.get_mut(&pod.id.uid) {
-            Some(handle) if handle.is_ending() => handle.again = Some(pod),
+            Some(handle) if handle.is_ending() && asked_to_go.is_none() => handle.again = Some(pod),
             Some(handle) => {
-                handle.assignment.send_replace(Assignment { pod: Some(pod.json), wish: Wish::Run });
+                let wish = asked_to_go.map_or(Wish::Run, Wish::End);
+                handle.assignment.send_replace(assignment(&pod, is_static, wish));
             }
             None => {
-                let line = self.waiting.entry(pod.id.full_name()).or_default();
-                match line.iter_mut().find(|w| w.id.uid == pod.id.uid) {
-                    Some(waiting) => *waiting = pod,
-                    None => line.push_back(pod),
+                let line = self.waiting.entry(line_of(&pod.id, is_static)).or_default();
+                match line.iter_mut().find(|w| w.pod.id.uid == pod.id.uid) {
+                    Some(waiting) => waiting.pod = pod,
+                    None => line.push_back(Waiting { pod, is_static }),
                 }
                 self.advance_all();
             }
+        }
+    }
+
+    /// Those who watch what a pod refers to, or show it elsewhere.
+    fn tell_neighbours(&self, pod: &DesiredPod, is_static: bool) {
+        self.shared.hands.volumes.pod_changed(&pod.id, &pod.json);
+        match &self.shared.cluster {
+            Some(cluster) if is_static => cluster.mirrors.wanted(&pod.id, &pod.json),
+            Some(_) => {
+                // Whatever the pod refers to is on its way while its record is read.
+                if let Ok(decoded) = serde_json::from_slice(&pod.json) {
+                    self.shared.hands.objects.register(&decoded);
+                }
+            }
+            None => {}
         }
     }
 
@@ -228,9 +259,9 @@ impl Registry {
 
     fn remembered(&mut self, id: &PodRef, status: Option<&api::PodStatus>) {
         self.unread.remove(&id.uid);
-        let waiting = self.waiting.get(&id.full_name()).and_then(|l| l.iter().find(|w| w.id.uid == id.uid));
-        if let Some(pod) = waiting {
-            self.shared.view.set_pod(id, Some(pod.json.clone()), true);
+        let waiting = self.waiting.values().flatten().find(|w| w.pod.id.uid == id.uid);
+        if let Some(waiting) = waiting {
+            self.shared.view.set_pod(id, Some(waiting.pod.json.clone()), true);
             if let Some(status) = status {
                 self.shared.view.set_status(id, status);
             }
@@ -240,15 +271,18 @@ impl Registry {
     }
 
     /// No source wants this pod any more.
-    fn unwant(&mut self, pod: &DesiredPod) {
+    fn unwant(&mut self, pod: &DesiredPod, is_static: bool) {
+        if let Some(cluster) = self.shared.cluster.as_ref().filter(|_| is_static) {
+            cluster.mirrors.unwanted(&pod.id);
+        }
         if !self.unread.contains(&pod.id.uid) {
             self.shared.view.set_pod(&pod.id, None, false);
         }
-        if let Some(line) = self.waiting.get_mut(&pod.id.full_name()) {
+        if let Some(line) = self.waiting.get_mut(&line_of(&pod.id, is_static)) {
             let before = line.len();
-            line.retain(|w| w.id.uid != pod.id.uid);
+            line.retain(|w| w.pod.id.uid != pod.id.uid);
             if line.len() < before && !self.workers.contains_key(&pod.id.uid) {
-                self.shared.view.remove(&pod.id.uid);
+                self.forget(&pod.id);
                 // An earlier life of the agent may have started it.
                 self.end_orphans();
             }
@@ -257,15 +291,29 @@ impl Registry {
         if let Some(handle) = self.workers.get_mut(&pod.id.uid) {
             handle.again = None;
             self.half_ended.remove(&pod.id.uid);
-            if !handle.is_ending() {
-                let end = Ending {
-                    since: now,
-                    grace_seconds: grace_seconds(&pod.json),
-                    forget: true,
-                    why: "its source no longer has the pod".to_owned(),
-                };
-                handle.assignment.send_modify(|a| a.wish = Wish::End(end));
-            }
+            handle.assignment.send_if_modified(|a| match &mut a.wish {
+                // It was asked to go, and now it may be forgotten.
+                Wish::End(end) => !std::mem::replace(&mut end.forget, true),
+                Wish::Run => {
+                    a.wish = Wish::End(Ending {
+                        since: now,
+                        grace_seconds: grace_seconds(&pod.json),
+                        forget: true,
+                        why: "its source no longer has the pod".to_owned(),
+                    });
+                    true
+                }
+            });
+        }
+    }
+
+    /// Nothing is left of the pod.
+    fn forget(&self, id: &PodRef) {
+        self.shared.view.remove(&id.uid);
+        self.shared.hands.objects.forget(&id.uid);
+        if let Some(cluster) = &self.shared.cluster {
+            cluster.statuses.forget(&id.uid);
+            cluster.mirrors.ended(id);
         }
     }
 
@@ -309,7 +357,7 @@ impl Registry {
     }
 
     fn is_waiting(&self, uid: &PodUid) -> bool {
-        self.waiting.values().flatten().any(|w| w.id.uid == *uid)
+        self.waiting.values().flatten().any(|w| w.pod.id.uid == *uid)
     }
 
     /// Ends what runs and nobody wants: once every source has spoken, or at once where a wanted pod needs the name.
@@ -337,7 +385,9 @@ impl Registry {
             why: why.to_owned(),
         };
         self.shared.view.set_pod(&id, None, false);
-        self.spawn(id, Assignment { pod: None, wish: Wish::End(end) }, Duration::ZERO);
+        let line = line_of(&id, true);
+        let assignment = Assignment { pod: None, is_static: true, refused: None, wish: Wish::End(end) };
+        self.spawn(id, line, assignment, Duration::ZERO);
     }
 
     /// Starts the first in each line whose name is free.
@@ -345,38 +395,44 @@ impl Registry {
         if self.in_runtime.is_none() {
             return; // not before it is known what runs already
         }
-        let taken: BTreeSet<String> = self.workers.values().map(|h| h.id.full_name()).collect();
+        let taken: BTreeSet<String> = self.workers.values().map(|h| h.line.clone()).collect();
         let free: Vec<String> = self.waiting.keys().filter(|name| !taken.contains(*name)).cloned().collect();
         for name in free {
             let Some(line) = self.waiting.get_mut(&name) else { continue };
-            if line.front().is_some_and(|pod| self.unread.contains(&pod.id.uid)) {
+            if line.front().is_some_and(|waiting| self.unread.contains(&waiting.pod.id.uid)) {
                 continue;
             }
             let first = line.pop_front();
             if line.is_empty() {
                 self.waiting.remove(&name);
             }
-            if let Some(pod) = first {
-                self.begin(pod);
+            if let Some(waiting) = first {
+                self.begin(name, waiting);
             }
         }
     }
 
-    fn begin(&mut self, pod: DesiredPod) {
-        let (id, json) = (pod.id.clone(), Some(pod.json.clone()));
+    fn begin(&mut self, line: String, waiting: Waiting) {
+        let Waiting { pod, is_static } = waiting;
+        let id = pod.id.clone();
+        if !is_static {
+            let asked_to_go = deletion(&pod.json, self.shared.clock.now());
+            let wish = asked_to_go.map_or(Wish::Run, Wish::End);
+            return self.spawn(id, line, assignment(&pod, is_static, wish), Duration::ZERO);
+        }
         match self.half_ended.remove(&id.uid) {
             Some(ending) => {
                 let uid = id.uid.clone();
-                self.spawn(id, Assignment { pod: json, wish: Wish::End(ending) }, Duration::ZERO);
+                self.spawn(id, line, assignment(&pod, is_static, Wish::End(ending)), Duration::ZERO);
                 if let Some(handle) = self.workers.get_mut(&uid) {
                     handle.again = Some(pod);
                 }
             }
-            None => self.spawn(id, Assignment { pod: json, wish: Wish::Run }, Duration::ZERO),
+            None => self.spawn(id, line, assignment(&pod, is_static, Wish::Run), Duration::ZERO),
         }
     }
 
-    fn spawn(&mut self, id: PodRef, assignment: Assignment, after: Duration) {
+    fn spawn(&mut self, id: PodRef, line: String, assignment: Assignment, after: Duration) {
         let (sender, receiver) = watch::channel(assignment);
         let nudge = Arc::new(Nudge::default());
         let worker =
@@ -389,7 +445,7 @@ impl Registry {
             let ended = AssertUnwindSafe(worker.run()).catch_unwind().await;
             (uid, ended.map_or(Ended::Broke, |()| Ended::Finished))
         });
-        self.workers.insert(id.uid.clone(), Handle { id, assignment: sender, nudge, again: None });
+        self.workers.insert(id.uid.clone(), Handle { id, line, assignment: sender, nudge, again: None });
     }
 
     fn worker_ended(&mut self, uid: &PodUid, ended: Ended) {
@@ -399,7 +455,7 @@ impl Registry {
         if let Ended::Broke = ended {
             tracing::error!(pod = handle.id.object_ref(), podUID = %handle.id.uid, "a pod's worker broke, which is a bug; it begins again");
             let assignment = handle.assignment.borrow().clone();
-            self.spawn(handle.id.clone(), assignment, AFTER_PANIC);
+            self.spawn(handle.id.clone(), handle.line.clone(), assignment, AFTER_PANIC);
             if let Some(fresh) = self.workers.get_mut(uid) {
                 fresh.again = handle.again;
             }
@@ -409,9 +465,10 @@ impl Registry {
         if let Some(pods) = &mut self.in_runtime {
             pods.remove(uid);
         }
+        let is_static = handle.assignment.borrow().is_static;
         match handle.again {
-            Some(pod) => self.waiting.entry(pod.id.full_name()).or_default().push_front(pod),
-            None => self.shared.view.remove(uid),
+            Some(pod) => self.waiting.entry(handle.line).or_default().push_front(Waiting { pod, is_static }),
+            None => self.forget(&handle.id),
         }
         self.advance_all();
     }
@@ -429,7 +486,7 @@ impl Registry {
             .workers
             .keys()
             .chain(running.keys())
-            .chain(self.waiting.values().flatten().map(|w| &w.id.uid))
+            .chain(self.waiting.values().flatten().map(|w| &w.pod.id.uid))
             .cloned()
             .collect();
         let (shared, tell) = (self.shared.clone(), self.tell.clone());
@@ -477,18 +534,57 @@ async fn entries_or_say(files: &dyn Files, folder: &Path) -> Vec<FolderEntry> {
     }
 }
 
-/// The grace that the pod's own specification gives it.
+fn assignment(pod: &DesiredPod, is_static: bool, wish: Wish) -> Assignment {
+    Assignment { pod: Some(pod.json.clone()), is_static, refused: pod.refused.clone(), wish }
+}
+
+/// Static pods of the same name run one after the other. Of two pods of the API server with the same name the first was
+/// deleted by force: the second does not wait for it.
+fn line_of(id: &PodRef, is_static: bool) -> String {
+    if is_static { id.full_name() } else { format!("{}/{}", id.full_name(), id.uid) }
+}
+
+/// The little of a pod that says how it ends.
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+struct Terms {
+    metadata: TermsMeta,
+    spec: TermsSpec,
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct TermsMeta {
+    deletion_timestamp: Option<String>,
+    deletion_grace_period_seconds: Option<i64>,
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct TermsSpec {
+    termination_grace_period_seconds: Option<i64>,
+}
+
+impl Terms {
+    fn of(json: &[u8]) -> Self {
+        serde_json::from_slice(json).unwrap_or_default()
+    }
+
+    /// The grace that was asked for with the deletion, or else the one of the pod's own specification.
+    fn grace_seconds(&self) -> i64 {
+        let asked = self.metadata.deletion_grace_period_seconds;
+        asked.or(self.spec.termination_grace_period_seconds).unwrap_or(30).max(MINIMUM_GRACE_SECONDS)
+    }
+}
+
+/// The end that somebody asked the API server for.
+fn deletion(json: &[u8], now: Timestamp) -> Option<Ending> {
+    let terms = Terms::of(json);
+    terms.metadata.deletion_timestamp.as_ref()?;
+    let (grace_seconds, why) = (terms.grace_seconds(), "the pod was deleted".to_owned());
+    Some(Ending { since: now, grace_seconds, forget: false, why })
+}
+
 fn grace_seconds(json: &[u8]) -> i64 {
-    #[derive(serde::Deserialize)]
-    struct Pod {
-        spec: Option<Spec>,
-    }
-    #[derive(serde::Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Spec {
-        termination_grace_period_seconds: Option<i64>,
-    }
-    let spec = serde_json::from_slice::<Pod>(json).ok().and_then(|pod| pod.spec);
-    let default = api::PodSpec::default().termination_grace_period_seconds.unwrap_or(30);
-    spec.and_then(|s| s.termination_grace_period_seconds).unwrap_or(default).max(MINIMUM_GRACE_SECONDS)
+    Terms::of(json).grace_seconds()
 }

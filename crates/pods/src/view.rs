@@ -58,6 +58,12 @@ pub struct PodSummary {
     pub desired: bool,
 }
 
+/// A pod and its status, as JSON.
+pub struct Shown {
+    pub pod: Arc<[u8]>,
+    pub status: Option<Arc<[u8]>>,
+}
+
 /// Everything in one value: a line of `/watch`.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -99,7 +105,12 @@ impl View {
     }
 
     pub fn set_status(&self, id: &PodRef, status: &api::PodStatus) {
-        let json: Arc<[u8]> = serde_json::to_vec(status).unwrap_or_default().into();
+        let json = serde_json::to_vec(status).unwrap_or_default();
+        self.set_status_json(id, status, json.into());
+    }
+
+    /// The same, for who has the JSON at hand.
+    pub fn set_status_json(&self, id: &PodRef, status: &api::PodStatus, json: Arc<[u8]>) {
         self.change(|inner| {
             let entry = inner.entry(id);
             entry.summarise(status);
@@ -166,6 +177,14 @@ impl View {
             desired.filter_map(|e| Some((e.pod.clone()?, e.status.clone()))).collect()
         };
         parts.iter().map(|(pod, status)| with_status(pod, status.as_deref())).collect()
+    }
+
+    /// The pod of this name that should run here, with its status: both as JSON.
+    pub fn find(&self, namespace: &str, name: &str) -> Option<Shown> {
+        let inner = self.lock();
+        let mut of_name =
+            inner.pods.values().filter(|e| &*e.id.namespace == namespace && &*e.id.name == name && e.desired);
+        of_name.find_map(|e| Some(Shown { pod: e.pod.clone()?, status: e.status.clone() }))
     }
 
     pub fn status(&self, uid: &PodUid) -> Option<Arc<[u8]>> {

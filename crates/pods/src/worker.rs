@@ -30,6 +30,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use crate::PlanFn;
+use crate::cluster::Cluster;
 use crate::events::EventSink;
 use crate::hands::{Hands, Operation};
 use crate::inspect::{inspect, log_attempts, read_last_words};
@@ -51,6 +52,8 @@ pub struct Shared {
     pub hands: Hands,
     pub clock: Arc<dyn Clock>,
     pub view: Arc<View>,
+    /// `None` in standalone mode.
+    pub cluster: Option<Arc<Cluster>>,
     /// Read at each turn. A change of it nudges every worker.
     pub node: watch::Receiver<Arc<NodeFacts>>,
     pub plan: PlanFn,
@@ -71,6 +74,9 @@ impl Shared {
 pub struct Assignment {
     /// JSON of the pod; `None` for a pod that only the runtime knows.
     pub pod: Option<Arc<[u8]>>,
+    pub is_static: bool,
+    /// What the pod asks for and this version cannot do.
+    pub refused: Option<Arc<str>>,
     pub wish: Wish,
 }
 
@@ -105,6 +111,8 @@ pub struct Worker {
     begun: u64,
     inspect_failures: u32,
     pause_until: Option<Timestamp>,
+    /// The refusal that was told last.
+    refused: Option<Arc<str>>,
 }
 
 struct Running {
@@ -141,6 +149,7 @@ impl Worker {
             begun: 0,
             inspect_failures: 0,
             pause_until: None,
+            refused: None,
         }
     }
 
@@ -186,11 +195,13 @@ impl Worker {
         self.session.observe(&runtime);
         let all_read = self.read_last_words(pod.as_deref(), &runtime).await;
 
+        let memory = taken_over(memory, pod.as_deref(), assignment.is_static);
         let now = self.shared.clock.now();
         let wish = effective_wish(&assignment.wish, pod.as_deref(), &memory, &runtime);
         let facts = Facts {
             id: &self.id,
             pod: pod.as_deref(),
+            refused: assignment.refused.as_deref(),
             wish: &wish,
             runtime: &runtime,
             memory: &memory,
@@ -199,7 +210,8 @@ impl Worker {
             now,
         };
         let plan = (self.shared.plan)(&facts);
-        let next = self.carry_out(plan, pod, &node, now).await;
+        self.announce_refusal(assignment.refused.as_ref());
+        let next = self.carry_out(plan, pod, assignment.is_static, &node, now).await;
         match next {
             // The disk owes us something: ask again, even if nothing else happens.
             Next::Wait(until) if !all_read || !self.saved => {
@@ -214,6 +226,7 @@ impl Worker {
         &mut self,
         plan: Plan,
         pod: Option<Arc<api::Pod>>,
+        is_static: bool,
         node: &Arc<NodeFacts>,
         now: Timestamp,
     ) -> Next {
@@ -226,7 +239,7 @@ impl Worker {
         let cleaning = plan.actions.contains(&Action::Cleanup) || self.running.contains_key(&OpKey::Cleanup);
         self.save(&plan.memory, cleaning).await;
         if let Some(status) = &plan.status {
-            self.publish(status);
+            self.publish(status, is_static, plan.released);
         }
         plan.events.into_iter().for_each(|event| self.shared.events().emit(event));
         if self.pause_until.is_some_and(|until| now < until) {
@@ -268,10 +281,29 @@ impl Worker {
         }
     }
 
-    fn publish(&self, status: &api::PodStatus) {
+    fn publish(&self, status: &api::PodStatus, is_static: bool, released: bool) {
         let json = serde_json::to_vec(status).unwrap_or_default();
-        if self.shared.view.status(&self.id.uid).as_deref() != Some(&json[..]) {
-            self.shared.view.set_status(&self.id, status);
+        let json = match self.shared.view.status(&self.id.uid).filter(|known| **known == *json) {
+            Some(known) => known,
+            None => {
+                let json: Arc<[u8]> = json.into();
+                self.shared.view.set_status_json(&self.id, status, json.clone());
+                json
+            }
+        };
+        if let Some(cluster) = &self.shared.cluster {
+            cluster.statuses.publish(&self.id, is_static, status, &json, released);
+        }
+    }
+
+    /// Told once for each thing that cannot be done.
+    fn announce_refusal(&mut self, refused: Option<&Arc<str>>) {
+        if self.refused.as_ref() != refused {
+            self.refused = refused.cloned();
+            if let Some(text) = refused {
+                let text = format!("Crablet cannot run this pod yet: {text}");
+                self.shared.events().emit(Event::warning(&self.id, event_reason::FAILED_VALIDATION, text));
+            }
         }
     }
 
@@ -444,14 +476,28 @@ fn effective_wish(wish: &Wish, pod: Option<&api::Pod>, memory: &Memory, runtime:
     Wish::End(end)
 }
 
+/// A pod of the API server that has no record here was run by another agent on this node: what that one published is
+/// what is remembered of it.
+fn taken_over(mut memory: Memory, pod: Option<&api::Pod>, is_static: bool) -> Memory {
+    if memory.status.is_none() && !is_static {
+        let theirs = pod.and_then(|p| p.status.as_ref());
+        memory.status = theirs.filter(|s| s.start_time.is_some()).cloned();
+    }
+    memory
+}
+
 fn is_failure(outcome: &planner::Outcome) -> bool {
-    use planner::Outcome::{CleanupFailed, ImageFailed, SandboxFailed, StartFailed, TeardownFailed};
+    use planner::Outcome::{
+        CleanupFailed, ImageFailed, ReleaseFailed, SandboxFailed, StartFailed, TakeOverFailed, TeardownFailed,
+    };
     matches!(
         outcome,
         SandboxFailed { .. }
             | ImageFailed { .. }
             | StartFailed { .. }
             | TeardownFailed { .. }
+            | TakeOverFailed { .. }
+            | ReleaseFailed { .. }
             | CleanupFailed { .. }
     )
 }

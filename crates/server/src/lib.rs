@@ -7,14 +7,20 @@
 //! | [`pods`] | which pods run here, as upstream's read-only port tells it |
 //! | [`local`] | the local socket: all of the above, a stream of changes, manifests, explanations |
 //! | [`manifests`] | storing manifests through the local socket |
+//! | [`kubelet`] | the main port, 10250: TLS, and all that the API server asks of a node |
+//! | `auth` | who asks the main port, and whether they may |
+//! | `logs` | containers' logs: reading, following, and the endpoint |
 //! | [`serve`] | accept loops with limits, for TCP and for a unix socket |
 //! | [`unix`] | a unix socket that is private from its first moment |
 //!
-//! Deliberately absent: TLS, authentication and everything that needs them. What listens on TCP only tells, and is either
-//! bound to the loopback address or switched off unless it is asked for.
+//! What listens on TCP without TLS only tells, and is either bound to the loopback address or switched off unless it is
+//! asked for.
 
+mod auth;
 pub mod healthz;
+pub mod kubelet;
 pub mod local;
+mod logs;
 pub mod manifests;
 pub mod pods;
 pub mod ports;
@@ -22,9 +28,16 @@ mod reply;
 pub mod serve;
 pub mod unix;
 
+pub use auth::ApiReviews;
 pub use healthz::router as healthz_router;
+pub use kubelet::{
+    AuthorizationMode, KubeletServer, KubeletServerPorts, KubeletServerSettings, SettingsError, TlsSettings,
+};
 pub use local::router as local_router;
 pub use pods::router as read_only_router;
-pub use ports::{ManifestRefusal, Manifests, PodView, Stored};
+pub use ports::{
+    AccessAttributes, Decision, LogFile, LogRefusal, Logs, ManifestRefusal, Manifests, PodView, Reviews,
+    Stored, UserInfo,
+};
 pub use serve::{serve_tcp, serve_unix};
 pub use unix::{BindError, LocalSocket};

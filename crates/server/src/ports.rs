@@ -1,5 +1,9 @@
 //! What this crate needs from the rest of the program.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::watch;
@@ -49,4 +53,95 @@ pub enum ManifestRefusal {
     /// The manifest may be right, but could not be kept.
     #[error("cannot store the manifest: {0}")]
     Storage(String),
+}
+
+/// Who asks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserInfo {
+    pub name: String,
+    pub uid: String,
+    pub groups: Vec<String>,
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// What somebody wants to do with this node: `verb` on `nodes/<subresource>` named `node`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessAttributes {
+    pub user: Arc<UserInfo>,
+    /// Empty for methods that have no verb in the API.
+    pub verb: &'static str,
+    pub subresource: &'static str,
+    pub node: Arc<str>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    Allowed,
+    /// Also when there is no opinion.
+    Denied,
+}
+
+/// Asks the cluster about those who ask. Answers are remembered by this crate.
+#[async_trait]
+pub trait Reviews: Send + Sync + 'static {
+    /// `None`: nobody has this token. `Err` says why that cannot be told, without the token.
+    async fn token_review(&self, token: &str) -> Result<Option<UserInfo>, String>;
+
+    async fn access_review(&self, attributes: &AccessAttributes) -> Result<Decision, String>;
+}
+
+/// Finds the logs of containers.
+#[async_trait]
+pub trait Logs: Send + Sync + 'static {
+    /// `previous`: of the run before the current one.
+    async fn find(
+        &self,
+        namespace: &str,
+        pod: &str,
+        container: &str,
+        previous: bool,
+    ) -> Result<LogFile, LogRefusal>;
+}
+
+/// Where a container's log is.
+#[derive(Clone, Debug)]
+pub struct LogFile {
+    /// Opened without following a symlink in its last component.
+    pub path: PathBuf,
+    /// Whether the container has ended, after which nothing is written any more. A sender that is gone counts as an end.
+    pub ended: watch::Receiver<bool>,
+}
+
+/// Why there is no log, in upstream's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LogRefusal {
+    #[error("pod {pod:?} does not exist")]
+    NoPod { pod: String },
+    /// The pod's specification has no such container.
+    #[error("container {container:?} not found in pod {pod:?}")]
+    NoContainer { container: String, pod: String },
+    /// The pod's status does not tell of it yet.
+    #[error("container {container:?} in pod {pod:?} is not available")]
+    NotAvailable { container: String, pod: String },
+    #[error("container {container:?} in pod {pod:?} is waiting to start: {}", waiting(.reason))]
+    Waiting { container: String, pod: String, reason: String },
+    #[error("container {container:?} in pod {pod:?} is waiting to start - no logs yet")]
+    NotStarted { container: String, pod: String },
+    /// It has ended, and nobody knows which container it was.
+    #[error("container {container:?} in pod {pod:?} is terminated")]
+    Terminated { container: String, pod: String },
+    #[error("previous terminated container {container:?} in pod {pod:?} not found")]
+    NoPrevious { container: String, pod: String },
+    /// The runtime does not know it, or does not answer. `id` is like `containerd://abc`.
+    #[error("unable to retrieve container logs for {id}")]
+    Unretrievable { id: String },
+}
+
+/// What waiting for an image is called where logs are asked for.
+fn waiting(reason: &str) -> &str {
+    match reason {
+        "ErrImagePull" => "image can't be pulled",
+        "ImagePullBackOff" => "trying and failing to pull image",
+        other => other,
+    }
 }

@@ -37,7 +37,7 @@ const MAX_HEAD_BYTES: usize = 64 << 10;
 /// How long answers under way may take to end once the agent stops.
 const DRAIN: Duration = Duration::from_secs(1);
 /// After an accept that failed for want of something, such as file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Serves until `shutdown`. Dropping the future ends every connection.
 pub async fn serve_tcp(listener: TcpListener, router: Router, shutdown: impl Future<Output = ()>) {
@@ -120,7 +120,7 @@ async fn accept_loop<L: Accept>(
     connections.shutdown().await;
 }
 
-fn is_the_peers_fault(error: &io::Error) -> bool {
+pub(crate) fn is_the_peers_fault(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }

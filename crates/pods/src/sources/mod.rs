@@ -5,7 +5,8 @@
 //! ```text
 //!  folder ──── shelf ─┐
 //!  submitted ─ shelf ─┼─> outlet (mux) ── PodUpdate ──> registry
-//!  url ── fetch ──────┘
+//!  url ── fetch ──────┤
+//!  API server ── watch┘
 //! ```
 //!
 //! | module | task or value | what it does |
@@ -13,6 +14,7 @@
 //! | `folder` | one task | inotify and a periodic check over the manifest folder |
 //! | [`submitted`] | one task, a handle | manifests of the local API, kept as files |
 //! | [`url`] | one task | a poll of the manifest URL, behind the port [`Fetch`] |
+//! | `api` | one task | the API server's watch of this node's pods |
 //! | `fetch` | value | [`HyperFetch`]: that port over a real network |
 //! | `shelf` | value | files of a folder: their last good pods and what is wrong with them, said once |
 //! | [`mux`] | pure | full sets in, changes out |
@@ -22,6 +24,7 @@
 //!
 //! Deliberately absent: a file's bytes in memory, and a pod's removal because its manifest got a typing error.
 
+mod api;
 pub mod control;
 mod deadline;
 mod fetch;
@@ -47,6 +50,7 @@ use crablet_model::names;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+pub use api::ApiSource;
 pub use control::Control;
 pub use fetch::HyperFetch;
 pub use submitted::{Listed, Refusal, Stored, Submitted};
@@ -67,6 +71,8 @@ pub enum Source {
     Url,
     /// Manifests submitted over the local API.
     Submitted,
+    /// The API server.
+    Api,
 }
 
 impl Source {
@@ -75,7 +81,13 @@ impl Source {
         match self {
             Self::File => names::source::FILE,
             Self::Url | Self::Submitted => names::source::HTTP,
+            Self::Api => names::source::API,
         }
+    }
+
+    /// Pods of manifests are static: the cluster sees them only as mirrors.
+    pub fn is_static(self) -> bool {
+        self != Self::Api
     }
 }
 
@@ -105,6 +117,8 @@ pub enum Op {
 pub struct DesiredPod {
     pub id: PodRef,
     pub json: Arc<[u8]>,
+    /// What the pod asks for and this version cannot do: it is shown as waiting for that.
+    pub refused: Option<Arc<str>>,
 }
 
 #[derive(Clone, Debug)]
@@ -136,6 +150,7 @@ pub fn start(
     clock: Arc<dyn Clock>,
     events: Arc<dyn EventSink>,
     fetch: Arc<dyn Fetch>,
+    cluster: Option<ApiSource>,
     tasks: &mut JoinSet<()>,
 ) -> Started {
     let (sender, updates) = mpsc::channel(QUEUE);
@@ -149,6 +164,10 @@ pub fn start(
     if let Some(url) = settings.url.clone() {
         configured.push(Source::Url);
         tasks.spawn(url::run(url, settings.clone(), pace.url, fetch, outlet.clone()));
+    }
+    if let Some(source) = cluster {
+        configured.push(Source::Api);
+        tasks.spawn(source.run(outlet.clone()));
     }
     configured.push(Source::Submitted);
     let (submitted, keeper) = submitted::open(&settings, files, outlet);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crablet_model::api::Pod;
 use crablet_model::events::Event;
 use crablet_model::hash::Fnv128;
-use crablet_model::names::{annotation, event_reason};
+use crablet_model::names::{annotation, event_reason, phase};
 use crablet_model::{PodRef, PodUid};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -26,6 +26,8 @@ const LOCAL_ANNOTATIONS: [&str; 3] =
 pub struct Stated {
     pub id: PodRef,
     pub json: Arc<[u8]>,
+    /// What the pod asks for and this version cannot do.
+    pub refused: Option<Arc<str>>,
     /// Of spec, labels, deletion and the annotations that are not local.
     compared: u128,
     status: u128,
@@ -40,13 +42,20 @@ impl Stated {
         Self {
             id: PodRef::of(pod),
             json: encode(pod),
+            refused: None,
             compared: digest(&(&pod.spec, &meta.labels, deletion, annotations)),
             status: digest(&pod.status),
         }
     }
 
+    /// A pod of the API server. Its status is what this agent wrote: only an end that somebody else declared is news.
+    pub fn of_api(pod: &Pod, refused: Option<Arc<str>>) -> Self {
+        let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref()).filter(|p| phase::is_terminal(p));
+        Self { refused, status: digest(&phase), ..Self::of(pod) }
+    }
+
     fn desired(&self) -> DesiredPod {
-        DesiredPod { id: self.id.clone(), json: self.json.clone() }
+        DesiredPod { id: self.id.clone(), json: self.json.clone(), refused: self.refused.clone() }
     }
 
     fn decode(&self) -> Pod {
@@ -106,6 +115,42 @@ impl Mux {
         ops.remove.extend(old.values().map(Stated::desired));
         Merge { updates: ops.into_updates(source, is_first), events }
     }
+
+    /// Adds or replaces one pod of a source that tells its changes one by one. Another pod of the same name is gone, even
+    /// if nobody has said so.
+    pub fn put(&mut self, source: Source, pod: &Stated, now: Timestamp) -> Merge {
+        let stored = self.sources.entry(source).or_default();
+        let mut ops = Ops::default();
+        let of_same_name: Vec<_> =
+            stored.values().filter(|s| same_name(s, pod)).map(|s| s.id.uid.clone()).collect();
+        for uid in of_same_name {
+            ops.remove.extend(stored.remove(&uid).map(|gone| gone.desired()));
+        }
+        let fresh = match stored.remove(&pod.id.uid) {
+            Some(before) => ops.compare(before, pod),
+            None => ops.add(pod, source, now),
+        };
+        stored.insert(pod.id.uid.clone(), fresh);
+        Merge { updates: ops.into_updates(source, false), events: Vec::new() }
+    }
+
+    /// A pod as a source stated it last.
+    pub fn known(&self, source: Source, uid: &PodUid) -> Option<Stated> {
+        self.sources.get(&source)?.get(uid).cloned()
+    }
+
+    /// Removes one pod of a source.
+    pub fn take(&mut self, source: Source, uid: &PodUid) -> Merge {
+        let mut ops = Ops::default();
+        let gone = self.sources.entry(source).or_default().remove(uid);
+        ops.remove.extend(gone.map(|gone| gone.desired()));
+        Merge { updates: ops.into_updates(source, false), events: Vec::new() }
+    }
+}
+
+/// Two pods that share everything but the UID.
+fn same_name(known: &Stated, pod: &Stated) -> bool {
+    known.id.uid != pod.id.uid && known.id.name == pod.id.name && known.id.namespace == pod.id.namespace
 }
 
 #[derive(Default)]

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use crablet_host::Clock;
+use crablet_model::PodUid;
 use tokio::sync::{Mutex, mpsc};
 
 use super::control::Problems;
-use super::mux::{Mux, Stated};
+use super::mux::{Merge, Mux, Stated};
 use super::{PodUpdate, Source};
 use crate::events::EventSink;
 
@@ -45,6 +46,29 @@ impl Outlet {
     pub async fn set(&self, source: Source, pods: &mut [Stated]) -> Result<(), Closed> {
         let mut mux = self.0.mux.lock().await;
         let merge = mux.set(source, pods, self.0.clock.now());
+        self.tell(merge).await
+    }
+
+    /// One pod came or changed.
+    pub async fn put(&self, source: Source, pod: &Stated) -> Result<(), Closed> {
+        let mut mux = self.0.mux.lock().await;
+        let merge = mux.put(source, pod, self.0.clock.now());
+        self.tell(merge).await
+    }
+
+    /// A pod as the source stated it last.
+    pub async fn known(&self, source: Source, uid: &PodUid) -> Option<Stated> {
+        self.0.mux.lock().await.known(source, uid)
+    }
+
+    /// One pod went.
+    pub async fn take(&self, source: Source, uid: &PodUid) -> Result<(), Closed> {
+        let mut mux = self.0.mux.lock().await;
+        let merge = mux.take(source, uid);
+        self.tell(merge).await
+    }
+
+    async fn tell(&self, merge: Merge) -> Result<(), Closed> {
         for event in merge.events {
             self.0.events.emit(event);
         }

@@ -274,7 +274,7 @@ impl Shelf {
         let path = path.to_string_lossy();
         let origin = match self.source {
             Source::Submitted => Origin::Submitted { name },
-            Source::File | Source::Url => Origin::File { path: &path },
+            Source::File | Source::Url | Source::Api => Origin::File { path: &path },
         };
         manifest::decode_pod(content, &origin, &self.node_name)
     }

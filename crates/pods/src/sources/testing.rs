@@ -126,7 +126,7 @@ impl Rig {
         let (web, events) = (Arc::new(Web::default()), Arc::new(Heard::default()));
         let mut tasks = JoinSet::new();
         let Started { updates, submitted, configured, control } =
-            super::start(settings, files, clock, events.clone(), web.clone(), &mut tasks);
+            super::start(settings, files, clock, events.clone(), web.clone(), None, &mut tasks);
         Self { web, events, submitted, configured, control, tasks, updates, pods: BTreeMap::new() }
     }
 

@@ -218,3 +218,97 @@ proptest! {
         }
     }
 }
+
+/// What is told of a pod after a first one, where a source tells its changes one by one.
+fn check_put(first: &Sketch, second: &Sketch, expected: &[&str]) {
+    let mut mux = Mux::default();
+    mux.set(Source::Api, &mut stated(std::slice::from_ref(first)), at(1));
+    let merge = mux.put(Source::Api, &Stated::of(&second.pod()), at(2));
+    assert_eq!(told(&merge), expected, "{first:?} -> {second:?}");
+    let again = mux.put(Source::Api, &Stated::of(&second.pod()), at(3));
+    assert_eq!(told(&again), [""; 0], "{second:?} twice");
+}
+
+#[test]
+fn a_pod_that_is_told_alone_has_the_same_ops() {
+    let base = Sketch::default();
+    check_put(&base, &base, &[]);
+    check_put(&base, &Sketch { local: 1, ..base.clone() }, &[]);
+    check_put(&base, &Sketch { phase: 1, ..base.clone() }, &["Reconcile p0"]);
+    check_put(&base, &Sketch { image: 1, ..base.clone() }, &["Update p0"]);
+    check_put(&base, &Sketch { is_deleted: true, ..base.clone() }, &["Delete p0"]);
+    check_put(&base, &Sketch { name: 1, uid: 1, ..base.clone() }, &["Add p1"]);
+    // Nobody said that the first one is gone.
+    check_put(&base, &Sketch { uid: 1, ..base.clone() }, &["Remove p0", "Add p0"]);
+}
+
+#[test]
+fn a_pod_is_taken_by_its_uid_and_once() {
+    let mut mux = Mux::default();
+    mux.set(Source::Api, &mut stated(&[Sketch::default()]), at(1));
+    mux.set(Source::File, &mut stated(&[Sketch { name: 1, ..Sketch::default() }]), at(1));
+    let (uid, other) = (PodUid::new("u0"), PodUid::new("u1"));
+    assert_eq!(told(&mux.take(Source::Api, &other)), [""; 0]);
+    // A late word of the first does not hurt a second of the same name.
+    mux.put(Source::Api, &Stated::of(&Sketch { uid: 1, ..Sketch::default() }.pod()), at(2));
+    assert_eq!(told(&mux.take(Source::Api, &uid)), [""; 0]);
+    assert_eq!(told(&mux.take(Source::Api, &other)), ["Remove p0"]);
+    assert_eq!(told(&mux.take(Source::Api, &other)), [""; 0]);
+    assert_eq!(told(&mux.take(Source::File, &uid)), ["Remove p1"], "sources do not share pods");
+}
+
+#[test]
+fn first_sight_outlives_changes_that_are_told_alone() {
+    let mut mux = Mux::default();
+    mux.put(Source::Api, &Stated::of(&Sketch::default().pod()), at(1));
+    let merge = mux.put(Source::Api, &Stated::of(&Sketch { image: 1, ..Sketch::default() }.pod()), at(2));
+    let pod: Pod = serde_json::from_slice(&merge.updates[0].pods[0].json).unwrap();
+    let annotations = pod.metadata.annotations.unwrap();
+    assert_eq!(annotations[annotation::CONFIG_SOURCE], "api");
+    assert_eq!(annotations[annotation::CONFIG_SEEN], "1970-01-01T00:00:01.000000000Z");
+}
+
+proptest! {
+    /// However the API server's pods were told, one by one or as a list, the ops add up to them. A pod's UID is its for
+    /// ever, as in the API.
+    #[test]
+    fn single_changes_and_lists_add_up(steps in prop::collection::vec((sketches(), 0..3_u8), 1..12)) {
+        let mut mux = Mux::default();
+        mux.set(Source::Api, &mut [], at(0));
+        let (mut told, mut expected) = (BTreeMap::<String, Pod>::new(), BTreeMap::<String, Pod>::new());
+        for (second, (list, how)) in steps.iter().enumerate() {
+            // Two pods of one name never have the same UID, and two UIDs may share a name.
+            let list: Vec<Sketch> = list.iter().map(|s| Sketch { uid: s.name * 5 + s.uid, ..s.clone() }).collect();
+            let uid = |sketch: &Sketch| format!("u{}", sketch.uid);
+            let merge = match (how, list.first()) {
+                (0, Some(sketch)) => {
+                    expected.retain(|_, pod| pod.metadata.name != sketch.pod().metadata.name);
+                    expected.insert(uid(sketch), without_local(sketch.pod()));
+                    mux.put(Source::Api, &Stated::of(&sketch.pod()), at(second as i64))
+                }
+                (1, Some(sketch)) => {
+                    expected.remove(&uid(sketch));
+                    mux.take(Source::Api, &PodUid::new(uid(sketch)))
+                }
+                _ => {
+                    let taken = accepted(&list);
+                    expected = taken.iter().map(|s| (uid(s), without_local(s.pod()))).collect();
+                    mux.set(Source::Api, &mut stated(&list), at(second as i64))
+                }
+            };
+            for update in merge.updates {
+                for pod in update.pods {
+                    let uid = pod.id.uid.as_str().to_owned();
+                    let before = match update.op {
+                        Op::Remove => told.remove(&uid),
+                        _ => told.insert(uid, serde_json::from_slice(&pod.json).unwrap()),
+                    };
+                    prop_assert_eq!(before.is_none(), update.op == Op::Add);
+                }
+            }
+            let found: BTreeMap<_, _> =
+                told.iter().map(|(uid, pod)| (uid.clone(), without_local(pod.clone()))).collect();
+            prop_assert_eq!(&found, &expected);
+        }
+    }
+}
