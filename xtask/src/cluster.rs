@@ -1,5 +1,6 @@
 //! `cluster`: a cluster with one node, for a person to play with.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 
@@ -43,10 +44,12 @@ impl Which {
     }
 
     /// The kubelet itself; Crablet is built first.
-    pub fn kubelet(self) -> Result<Kubelet> {
-        match self {
-            Which::Upstream => Ok(Kubelet::Upstream),
-            Which::Crablet => {
+    pub fn kubelet(self, binary: Option<&Path>) -> Result<Kubelet> {
+        match (self, binary) {
+            (Which::Upstream, _) => Ok(Kubelet::Upstream),
+            // A build that is at hand already, such as a debug build.
+            (Which::Crablet, Some(binary)) => Ok(Kubelet::Crablet(std::path::absolute(binary)?)),
+            (Which::Crablet, None) => {
                 say::step("building crablet");
                 Ok(Kubelet::Crablet(workspace::build_crablet()?))
             }
@@ -58,9 +61,10 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
     let which = args.value("--kubelet")?.unwrap_or(Which::Crablet);
     let flavor = args.value::<Runtime>("--runtime")?.map_or(Flavor::Pinned, |runtime| runtime.0);
     let (addons, once) = (args.flag("--addons"), args.flag("--once"));
+    let binary = args.value::<PathBuf>("--binary")?;
     args.done()?;
     guard::install()?;
-    let kubelet = which.kubelet()?;
+    let kubelet = which.kubelet(binary.as_deref())?;
     say::step("starting a control plane and containerd");
     let cluster = Cluster::start(ClusterOptions { addons, ..ClusterOptions::new(flavor) })?;
     say::step(format!("starting a node with the {} kubelet", which.name()));

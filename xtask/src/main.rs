@@ -30,11 +30,12 @@ usage: cargo xtask <command>
          --stop   remove what `--keep` left running
   test [--only unit|sim|runtime]    check everything; the last line counts the tests
   cluster [--kubelet crablet|upstream] [--runtime pinned|debian] [--addons] [--once]
+          [--binary PATH]
                                     a control plane and one node to play with; Ctrl-C removes it
          --addons    kube-proxy and CoreDNS, so that services work
          --once      show the node, then remove everything
   conformance [--suite shared|node|full] [--kubelet crablet|upstream] [--runtime pinned|debian]
-              [--focus RE] [--skip RE] [--procs N] [--serial] [--record]
+              [--focus RE] [--skip RE] [--procs N] [--serial] [--record] [--binary PATH]
                                     upstream's own specs as judges; results of both kubelets side by side
          --suite     `shared` (the default): NodeConformance in a cluster; `node`: the node suite's own, which starts
                      the kubelet itself; `full`: Conformance, in a cluster with kube-proxy and CoreDNS
@@ -49,6 +50,11 @@ usage: cargo xtask <command>
                                     the tests that need such a node; the last line counts them
   bench idle [--pods N] [--seconds N] [--runtime pinned|debian] [--upstream PATH]
                                     what Crablet costs while nothing happens, beside upstream's kubelet
+  bench node [--rounds N] [--pods N] [--idle SECONDS] [--reactions N] [--only crablet|upstream]
+             [--binary PATH]
+                                    the same work in a cluster on both kubelets, beside a bare CRI client; writes
+                                    `docs/benchmarks.md`, unless only one kubelet is asked for
+         --binary    this build of Crablet instead of a release build
   protos                            generate the gRPC code again";
 
 fn main() -> ExitCode {

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use crablet::process::command_line::CommandLine;
+use crablet::process::join::{self, Membership};
 use crablet::process::reload::Reloader;
 use crablet::process::signals::Signals;
 use crablet::process::watchdog::Watchdog;
 use crablet::process::{run_once, start};
-use crablet::wiring::{Agent, Listeners, Ports};
+use crablet::wiring::{Agent, Listeners, MainPort, Ports};
 use crablet::{cli, logging};
 use crablet_config::{Command, Settings};
 use crablet_host::lock::Contention;
@@ -98,9 +99,17 @@ async fn agent(
     let mut reloader = Reloader::new(line, settings);
     let listeners = Listeners::open(settings).await?;
     announce(settings, &listeners);
-    let (ports, farewell) = Ports::real(settings)?;
+    let mut membership = join::join(settings).await?;
+    let main_port = match settings.enable_server && membership.is_some() {
+        true => Some(MainPort::open(settings).await?),
+        false => None,
+    };
+    let (ports, farewell) = Ports::real(settings, membership.as_ref().map(Membership::api))?;
     let mut agent = Agent::start(settings, ports);
     agent.serve(listeners);
+    if let Some(main_port) = main_port {
+        main_port.serve(settings, &mut agent).await?;
+    }
     watchdog.ready();
 
     let health = agent.health();
@@ -119,6 +128,7 @@ async fn agent(
                 break result.context("cannot watch the lock file");
             }
             error = agent.ended() => break Err(error),
+            error = lost(&mut membership) => break Err(error),
             reason = reloader.wanted(&mut signals.hangup) => {
                 if let Some(settings) = reloader.look(reason).await {
                     log.set_levels(&settings.logging);
@@ -141,7 +151,7 @@ async fn agent(
 async fn run_once(settings: &Settings) -> anyhow::Result<()> {
     let mut signals = Signals::listen().context("cannot listen to signals")?;
     let listeners = Listeners::local_only(settings).await?;
-    let (ports, farewell) = Ports::real(settings)?;
+    let (ports, farewell) = Ports::real(settings, None)?;
     let mut agent = Agent::start(settings, ports);
     agent.serve(listeners);
     // Cancel-safe: none is polled again after another has won.
@@ -161,6 +171,14 @@ fn watch_lock(settings: &Settings) -> anyhow::Result<Option<Contention>> {
             Contention::watch(path).map(Some).context("cannot watch the lock file")
         }
         _ => Ok(None),
+    }
+}
+
+/// Returns when the node can no longer be part of its cluster without a new start.
+async fn lost(membership: &mut Option<Membership>) -> anyhow::Error {
+    match membership {
+        Some(membership) => membership.lost().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -2,31 +2,44 @@
 
 mod farewell;
 mod listeners;
+mod logs;
+mod main_port;
+mod neighbours;
+mod node;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use async_trait::async_trait;
 use bytes::Bytes;
-use crablet_config::Settings;
+use crablet_apiserver::events::Recorder;
+use crablet_apiserver::{ApiServer, ClusterObjects, NoObjects, ObjectSettings, Objects, Strategy};
+use crablet_config::{ChangeDetection, Settings};
 use crablet_cri::Runtime;
 use crablet_cri::client::{CriClient, Timeouts};
 use crablet_host::{Clock, Files, LinuxFiles, SystemClock};
+use crablet_model::api;
+use crablet_model::events::NodeEvent;
+use crablet_node::{LinuxNodeHost, NodeEvents, NodeHost, NodePorts, NodeView, RuntimeState};
 use crablet_planner::pod::NodeFacts;
 use crablet_planner::pod::config::parse_resolv_conf;
 use crablet_pods::PlanFn;
+use crablet_pods::cluster::Cluster;
 use crablet_pods::events::{EventSink, LogEvents};
 use crablet_pods::hands::Hands;
 use crablet_pods::images::Images;
-use crablet_pods::pleg::{Hint, Pleg};
+use crablet_pods::pleg::{Hint, Pleg, RuntimeHealth};
+use crablet_pods::ports::PodCgroups;
 use crablet_pods::registry::Registry;
 use crablet_pods::settings::{Folders, ImagePulls};
-use crablet_pods::sources::{self, Fetch, HyperFetch, Refusal, SourceSettings, Submitted};
+use crablet_pods::sources::{self, ApiSource, Fetch, HyperFetch, Refusal, SourceSettings, Submitted};
 use crablet_pods::view::View;
 use crablet_pods::worker::Shared;
 use crablet_server::{
     ManifestRefusal, Manifests, PodView, Stored, local_router, read_only_router, serve_tcp,
 };
+use crablet_volumes::{LinuxVolumeHost, VolumeHost, VolumePorts, VolumeSettings, Volumes};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -34,7 +47,12 @@ use crate::machine::Machine;
 pub use farewell::Farewell;
 use farewell::keep_open;
 pub use listeners::{Healthz, Listeners};
+pub use main_port::MainPort;
+use neighbours::{Events, RealCgroups, TheVolumes};
 
+/// How often the runtime is asked how it is: by a node that others rely on, and by one that stands alone.
+const STATUS_PACE_JOINED: Duration = Duration::from_secs(10);
+const STATUS_PACE_ALONE: Duration = Duration::from_secs(60);
 /// Hints that wait for the registry, which takes them in microseconds.
 const HINTS: usize = 256;
 
@@ -44,26 +62,38 @@ pub struct Ports {
     pub files: Arc<dyn Files>,
     pub fetch: Arc<dyn Fetch>,
     pub clock: Arc<dyn Clock>,
+    /// Hears of events while there is no API server to tell.
     pub events: Arc<dyn EventSink>,
     pub machine: Machine,
+    /// `None` in standalone mode.
+    pub api: Option<Arc<dyn ApiServer>>,
+    pub node_host: Arc<dyn NodeHost>,
+    pub volume_host: Arc<dyn VolumeHost>,
+    pub cgroups: Arc<dyn PodCgroups>,
     pub seed: u64,
     pub plan: PlanFn,
 }
 
 impl Ports {
-    pub fn real(settings: &Settings) -> anyhow::Result<(Self, Farewell)> {
+    pub fn real(settings: &Settings, api: Option<Arc<dyn ApiServer>>) -> anyhow::Result<(Self, Farewell)> {
         let endpoint = &settings.container_runtime_endpoint;
         let timeouts = Timeouts { request: settings.runtime_request_timeout };
         let (keep_open, farewell) = keep_open();
         let runtime = CriClient::new(endpoint, timeouts, keep_open)
             .with_context(|| format!("container runtime {endpoint}"))?;
+        let runtime = Arc::new(runtime);
+        let machine = Machine::read(settings.resolv_conf.as_deref());
         let ports = Self {
-            runtime: Arc::new(runtime),
+            api,
+            node_host: Arc::new(LinuxNodeHost::new(&settings.root_dir)),
+            volume_host: Arc::new(LinuxVolumeHost::default()),
+            cgroups: Arc::new(RealCgroups::new(settings, &machine, runtime.clone())),
+            runtime,
             files: Arc::new(LinuxFiles),
             fetch: Arc::new(HyperFetch::default()),
             clock: Arc::new(SystemClock),
             events: Arc::new(LogEvents),
-            machine: Machine::read(settings.resolv_conf.as_deref()),
+            machine,
             seed: fastrand::u64(..),
             plan: crablet_planner::pod::plan,
         };
@@ -80,45 +110,99 @@ pub struct Agent {
     sources: sources::Control,
     images: Arc<Images>,
     node: watch::Sender<Arc<NodeFacts>>,
+    node_view: watch::Receiver<Arc<NodeView>>,
+    runtime: Arc<dyn Runtime>,
+    api: Option<Arc<dyn ApiServer>>,
 }
 
 impl Agent {
     pub fn start(settings: &Settings, ports: Ports) -> Self {
         let mut tasks = JoinSet::new();
+        let mut seeds = fastrand::Rng::with_seed(ports.seed);
         let view = Arc::new(View::default());
+        let outside = Outside::start(settings, &ports, &mut seeds, &mut tasks);
+        let events = outside.events.clone();
+        // The first that the cluster hears of an agent that has started.
+        NodeEvents::emit(&*events, NodeEvent::normal("Starting", "Starting kubelet."));
+        let (node, node_facts) = watch::channel(Arc::new(node_facts(settings, &ports.machine)));
+        let (node_known, node_is_known) = watch::channel(ports.api.is_none());
+        let cluster_source =
+            outside.cluster.as_ref().zip(ports.api.as_ref()).map(|(cluster, api)| ApiSource {
+                api: api.clone(),
+                node_name: settings.node_name.clone(),
+                cluster: cluster.clone(),
+                node_known: node_is_known,
+                seed: seeds.u64(..),
+            });
         let started = sources::start(
             source_settings(settings),
             ports.files.clone(),
             ports.clock.clone(),
-            ports.events.clone(),
+            events.clone(),
             ports.fetch,
+            cluster_source,
             &mut tasks,
         );
-        let (node, node_facts) = watch::channel(Arc::new(node_facts(settings, &ports.machine)));
         let (hint, hints) = mpsc::channel(HINTS);
         let relist_now = Arc::new(Notify::new());
-        let images = Images::new(ports.runtime.clone(), ports.events.clone(), &image_pulls(settings));
+        let images = Images::new(ports.runtime.clone(), events.clone(), &image_pulls(settings));
         let images = Arc::new(images);
+        let volumes = Volumes::start(
+            VolumeSettings { root_dir: settings.root_dir.clone() },
+            VolumePorts {
+                objects: outside.objects.clone(),
+                host: ports.volume_host,
+                clock: ports.clock.clone(),
+                node: node_facts.clone(),
+                events: events.clone(),
+                seed: seeds.u64(..),
+            },
+            &mut tasks,
+        );
+        let (health, is_healthy) = watch::channel(RuntimeHealth::default());
+        let node_view = join_node(
+            settings,
+            NodeSide {
+                api: ports.api.clone(),
+                clock: ports.clock.clone(),
+                host: ports.node_host,
+                events: events.clone(),
+                runtime: ports.runtime.clone(),
+                health: is_healthy,
+                images: images.clone(),
+                facts: node.clone(),
+                known: node_known,
+                cluster: outside.cluster.clone(),
+                seed: seeds.u64(..),
+            },
+            &mut tasks,
+        );
         let shared = Arc::new(Shared {
             hands: Hands {
                 images: images.clone(),
                 runtime: ports.runtime.clone(),
                 files: ports.files,
-                events: ports.events,
+                events,
                 folders: folders(settings),
+                volumes: Arc::new(TheVolumes(volumes)),
+                cgroups: ports.cgroups,
+                objects: outside.objects,
             },
             clock: ports.clock,
             view: view.clone(),
+            cluster: outside.cluster,
             node: node_facts,
             plan: ports.plan,
         });
         let told = (hint.clone(), hints);
         let (updates, configured) = (started.updates, started.configured);
-        let registry = Registry::new(shared, updates, told, relist_now.clone(), configured, ports.seed);
+        let registry = Registry::new(shared, updates, told, relist_now.clone(), configured, seeds.u64(..));
         let registry = if settings.run_once { registry.leaving_strangers() } else { registry };
         let weak = hint.downgrade();
         let pleg = Pleg {
-            runtime: ports.runtime,
+            health,
+            status_pace: if ports.api.is_some() { STATUS_PACE_JOINED } else { STATUS_PACE_ALONE },
+            runtime: ports.runtime.clone(),
             endpoint: settings.container_runtime_endpoint.clone(),
             hints: hint,
             relist_now,
@@ -135,6 +219,9 @@ impl Agent {
             sources: started.control,
             images,
             node,
+            node_view,
+            runtime: ports.runtime,
+            api: ports.api,
         }
     }
 
@@ -201,6 +288,75 @@ impl Agent {
     }
 }
 
+/// What the agent has of the cluster; in standalone mode, what stands for it.
+struct Outside {
+    objects: Arc<dyn Objects>,
+    events: Arc<Events>,
+    cluster: Option<Arc<Cluster>>,
+}
+
+impl Outside {
+    fn start(settings: &Settings, ports: &Ports, seeds: &mut fastrand::Rng, tasks: &mut JoinSet<()>) -> Self {
+        let local = ports.events.clone();
+        let Some(api) = &ports.api else {
+            let events = Arc::new(Events { recorder: None, local });
+            return Self { objects: Arc::new(NoObjects::default()), events, cluster: None };
+        };
+        let clock = ports.clock.clone();
+        let now: crablet_apiserver::Now = Arc::new(move || clock.now());
+        let strategy = match settings.change_detection_strategy {
+            ChangeDetection::Watch => Strategy::Watch,
+            ChangeDetection::Cache => Strategy::Cache,
+            ChangeDetection::Get => Strategy::Get,
+        };
+        let wanted = ObjectSettings { strategy, sync_frequency: settings.sync_frequency };
+        let objects = ClusterObjects::start(api.clone(), now.clone(), wanted, seeds.u64(..), tasks);
+        let recorder = Recorder::start(api.clone(), now, &settings.node_name, seeds.u64(..), tasks);
+        let cluster = Cluster::start(api.clone(), &settings.node_name, tasks);
+        Self { objects, events: Arc::new(Events { recorder: Some(recorder), local }), cluster: Some(cluster) }
+    }
+}
+
+/// What the node needs of the rest, and the rest of it.
+struct NodeSide {
+    api: Option<Arc<dyn ApiServer>>,
+    clock: Arc<dyn Clock>,
+    host: Arc<dyn NodeHost>,
+    events: Arc<Events>,
+    runtime: Arc<dyn Runtime>,
+    health: watch::Receiver<RuntimeHealth>,
+    images: Arc<Images>,
+    facts: watch::Sender<Arc<NodeFacts>>,
+    known: watch::Sender<bool>,
+    cluster: Option<Arc<Cluster>>,
+    seed: u64,
+}
+
+fn join_node(settings: &Settings, side: NodeSide, tasks: &mut JoinSet<()>) -> watch::Receiver<Arc<NodeView>> {
+    let (state, is_healthy) = watch::channel(RuntimeState::default());
+    let (listed, images) = watch::channel(Arc::new(Vec::<api::ContainerImage>::new()));
+    // No kind of volume that a controller attaches is there yet.
+    let (_, volumes_in_use) = watch::channel(Some(Arc::new(Vec::new())));
+    let joined = side.api.is_some();
+    let ports = NodePorts {
+        api: side.api,
+        clock: side.clock,
+        host: side.host,
+        events: side.events,
+        health: is_healthy,
+        images,
+        volumes_in_use,
+        seed: side.seed,
+    };
+    let view = crablet_node::start(node::settings(settings), ports, tasks).node();
+    tasks.spawn(node::follow_health(side.health, state));
+    if joined {
+        tasks.spawn(node::follow_images(side.runtime.clone(), side.images.pulled(), listed));
+    }
+    tasks.spawn(node::follow_node(view.clone(), side.facts, side.known, side.cluster, side.runtime));
+    view
+}
+
 fn folders(settings: &Settings) -> Folders {
     Folders {
         root: settings.root_dir.clone(),
@@ -231,7 +387,9 @@ fn node_facts(settings: &Settings, machine: &Machine) -> NodeFacts {
         name: settings.node_name.clone(),
         host_ips: Vec::new(),
         memory_capacity: machine.memory_bytes,
-        milli_cpu_capacity: machine.milli_cpus,
+        allocatable_memory: machine.memory_bytes,
+        allocatable_milli_cpu: machine.milli_cpus,
+        allocatable_storage: 0,
         runtime_name: "containerd".to_owned(),
         network_ready: false,
         network_message: "container runtime status check may not have completed yet".to_owned(),

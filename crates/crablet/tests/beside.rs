@@ -139,6 +139,8 @@ fn on_crablet() -> Result<Seen> {
     let agent = Agent::builder(env!("CARGO_BIN_EXE_crablet"), &containerd)
         .node_name(NODE)
         .endpoint(proxy.endpoint())
+        // As the other kubelet here: names of cgroups are compared by tests of their own.
+        .config("cgroupsPerQOS: false\nenforceNodeAllocatable: []")
         .build()?;
     for case in CASES {
         agent.put_manifest(&format!("{}.yaml", case.name), &case.manifest())?;

@@ -1,8 +1,11 @@
 //! The whole agent under virtual time: thousands of bad nights, and proof that the checks would notice a bad agent.
 //!
+//! Nights of two families, by test: `the_agent_keeps_its_promises_through_bad_nights` on a node that stands alone,
+//! `the_agent_keeps_its_promises_to_a_cluster` on one with an API server.
+//!
 //! `CRABLET_SIM_SEEDS=n` runs n nights instead of the usual number, and `CRABLET_SIM_FROM=n` others than the usual ones.
-//! `CRABLET_SIM_SEED=n` replays one, with its story and everything that an outsider saw. `CRABLET_SIM_ALL=1` goes on after
-//! a bad one and counts what breaks how often.
+//! `CRABLET_SIM_SEED=n` replays one, with its story and everything that an outsider saw; name the test with it.
+//! `CRABLET_SIM_ALL=1` goes on after a bad one and counts what breaks how often.
 
 mod sim;
 
@@ -10,11 +13,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, Once};
 
+use sim::cluster::api::Lie;
 use sim::night::{self, Night};
+use sim::story::Family;
 use sim::world::Variant;
 use sim::{Broken, mutants};
 
-const SEEDS: u64 = 10_000;
+const SEEDS: u64 = 5_000;
+const CLUSTER_SEEDS: u64 = 2_000;
 const THREADS: usize = 2;
 /// How many lines of a failing night's trace are printed.
 const TAIL: usize = 60;
@@ -62,7 +68,7 @@ fn nights(
 
 fn report(night: &Night, lines: usize) -> String {
     let Night { story, broken, trace, .. } = night;
-    let mut text = format!("seed {}, a night of kind {:?}\n", story.seed, story.kind);
+    let mut text = format!("seed {}, a {:?} night of kind {:?}\n", story.seed, story.family, story.kind);
     for pod in &story.pods {
         text += &format!("  {pod:?}\n");
     }
@@ -79,32 +85,45 @@ fn report(night: &Night, lines: usize) -> String {
 
 #[test]
 fn the_agent_keeps_its_promises_through_bad_nights() {
+    promises_are_kept(Variant::default(), SEEDS);
+}
+
+#[test]
+fn the_agent_keeps_its_promises_to_a_cluster() {
+    promises_are_kept(cluster(), CLUSTER_SEEDS);
+}
+
+fn cluster() -> Variant {
+    Variant { family: Family::Cluster, ..Variant::default() }
+}
+
+fn promises_are_kept(variant: Variant, usual: u64) {
     if let Some(seed) = env("CRABLET_SIM_SEED") {
-        let variant = Variant { trace_reads: true, ..Variant::default() };
+        let variant = Variant { trace_reads: true, ..variant };
         let night = nights(seed..seed + 1, variant, |_| true).expect("the night was run");
         println!("{}", report(&night, usize::MAX));
         assert!(night.broken.is_empty(), "seed {seed} breaks promises");
         return;
     }
-    let count = env("CRABLET_SIM_SEEDS").unwrap_or(SEEDS);
+    let count = env("CRABLET_SIM_SEEDS").unwrap_or(usual);
     let from = env("CRABLET_SIM_FROM").unwrap_or(0);
     let seeds = from..from + count;
     if env("CRABLET_SIM_ALL").is_some() {
-        return count_broken_promises(seeds);
+        return count_broken_promises(seeds, variant);
     }
     let begun = std::time::Instant::now();
-    let failed = nights(seeds, Variant::default(), |night| !night.broken.is_empty());
+    let failed = nights(seeds, variant, |night| !night.broken.is_empty());
     if let Some(night) = failed {
         panic!("{}", report(&night, TAIL));
     }
     println!("{count} nights in {:?}", begun.elapsed());
 }
 
-fn count_broken_promises(seeds: std::ops::Range<u64>) {
+fn count_broken_promises(seeds: std::ops::Range<u64>, variant: Variant) {
     let begun = std::time::Instant::now();
     let found: Mutex<BTreeMap<&str, Vec<u64>>> = Mutex::default();
     let count = seeds.end - seeds.start;
-    nights(seeds, Variant::default(), |night| {
+    nights(seeds, variant, |night| {
         for invariant in night.broken.iter().map(|broken| broken.invariant).collect::<BTreeSet<_>>() {
             found.lock().unwrap().entry(invariant).or_default().push(night.story.seed);
         }
@@ -119,8 +138,8 @@ fn count_broken_promises(seeds: std::ops::Range<u64>) {
 
 #[test]
 fn a_seed_is_always_the_same_night() {
-    for seed in 0..20 {
-        let night = || nights(seed..seed + 1, Variant::default(), |_| true).expect("the night was run");
+    for (seed, variant) in (0..20).flat_map(|seed| [(seed, Variant::default()), (seed, cluster())]) {
+        let night = || nights(seed..seed + 1, variant, |_| true).expect("the night was run");
         let (first, second) = (night(), night());
         let difference = first.trace.iter().zip(&second.trace).position(|(a, b)| a != b);
         if let Some(line) = difference {
@@ -135,7 +154,8 @@ fn must_be_caught(variant: Variant, promises: &[&str]) {
     const WITHIN: u64 = 300;
     let breaks = |night: &Night| night.broken.iter().any(|broken| promises.contains(&broken.invariant));
     let caught = nights(0..WITHIN, variant, |night| {
-        breaks(night) && !breaks(&night::run(night.story.seed, Variant::default()))
+        let right = Variant { family: variant.family, ..Variant::default() };
+        breaks(night) && !breaks(&night::run(night.story.seed, right))
     });
     let night = caught.unwrap_or_else(|| panic!("not noticed within {WITHIN} nights"));
     println!("caught by seed {}", night.story.seed);
@@ -216,4 +236,59 @@ fn an_agent_that_forgets_what_it_published_is_caught() {
 fn a_disk_that_forgets_is_caught() {
     let promises = [BACK_OFF, "a restart changes no status", "a start time stays"];
     must_be_caught(Variant { forgetful_disk: true, ..Variant::default() }, &promises);
+}
+
+fn cluster_mutant(plan: crablet_pods::PlanFn) -> Variant {
+    Variant { plan, ..cluster() }
+}
+
+fn lying(lie: Lie) -> Variant {
+    Variant { lie: Some(lie), ..cluster() }
+}
+
+const LET_GO: &str = "a pod is let go only when nothing of it is left";
+
+#[test]
+fn an_agent_that_lets_pods_go_while_they_run_is_caught() {
+    must_be_caught(cluster_mutant(mutants::lets_go_early), &[LET_GO]);
+}
+
+#[test]
+fn an_agent_that_lets_pods_go_with_their_volumes_is_caught() {
+    must_be_caught(cluster_mutant(mutants::never_releases), &[LET_GO]);
+}
+
+#[test]
+fn an_agent_that_forgets_volumes_when_it_starts_is_caught() {
+    must_be_caught(cluster_mutant(mutants::never_takes_over), &["volumes show what is true"]);
+}
+
+#[test]
+fn an_agent_that_revives_the_finished_is_caught() {
+    must_be_caught(cluster_mutant(mutants::revives_the_finished), &["a final phase is final"]);
+}
+
+#[test]
+fn an_agent_that_chatters_is_caught() {
+    must_be_caught(cluster_mutant(mutants::chatters), &["writes are few"]);
+}
+
+#[test]
+fn lost_mirrors_are_noticed() {
+    must_be_caught(lying(Lie::LosesMirrors), &["mirrors are there for static pods and for nothing else"]);
+}
+
+#[test]
+fn lost_conditions_are_noticed() {
+    must_be_caught(lying(Lie::LosesConditions), &["conditions of others stay"]);
+}
+
+#[test]
+fn lost_statuses_are_noticed() {
+    must_be_caught(lying(Lie::LosesStatuses), &["the API shows what is true"]);
+}
+
+#[test]
+fn pods_that_stay_are_noticed() {
+    must_be_caught(lying(Lie::KeepsPods), &["deleted pods go from the API"]);
 }

@@ -96,13 +96,13 @@ impl Sample {
     }
 }
 
-fn read(pid: u32, file: &str) -> Result<String> {
+pub fn read(pid: u32, file: &str) -> Result<String> {
     fs::read_to_string(format!("/proc/{pid}/{file}"))
         .with_context(|| format!("cannot read `{file}` of {pid}"))
 }
 
 /// The number behind a name at the start of a line.
-fn field(text: &str, name: &str) -> Result<u64> {
+pub fn field(text: &str, name: &str) -> Result<u64> {
     let rest =
         text.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no `{name}`"))?;
     let number = rest.split_whitespace().next().context("an empty field")?;

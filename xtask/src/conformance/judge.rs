@@ -38,7 +38,7 @@ pub fn judge(options: &Options, folder: &Path) -> Result<Verdict> {
     }
     let job = Job { options, folder, ginkgo, suite, processes: options.processes.min(count) };
     let images = images::e2e::ensure()?;
-    let kubelet = options.which.kubelet()?;
+    let kubelet = options.which.kubelet(options.binary.as_deref())?;
     let started = Instant::now();
     let Verdict { report, facts } = match options.suite {
         Suite::Node => job.on_the_machine(kubelet, images)?,
@@ -67,7 +67,8 @@ impl Job<'_> {
     fn in_a_cluster(&self, kubelet: Kubelet, images: Vec<PathBuf>) -> Result<Verdict> {
         say::step("starting a cluster with one node");
         let addons = self.options.suite == Suite::Full;
-        let cluster = Cluster::start(ClusterOptions { flavor: self.options.flavor, images, addons })?;
+        let cluster =
+            Cluster::start(ClusterOptions { images, addons, ..ClusterOptions::new(self.options.flavor) })?;
         let recorder = self.options.record.then(|| Recorder::of_node(&cluster, self.folder)).transpose()?;
         let partners = NodeOptions {
             runtime_endpoint: recorder.as_ref().map(Recorder::runtime_endpoint),

@@ -1,5 +1,6 @@
 //! The command's line.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Result, bail};
@@ -66,6 +67,8 @@ impl FromStr for Suite {
 pub struct Options {
     pub suite: Suite,
     pub which: Which,
+    /// A build of Crablet that is at hand already.
+    pub binary: Option<PathBuf>,
     pub flavor: Flavor,
     pub processes: usize,
     /// Whether this is what the suite is: not a look at a few specs, nor at those that run alone.
@@ -87,6 +90,7 @@ impl Options {
         let skip = args.value("--skip")?;
         Ok(Options {
             suite,
+            binary: args.value("--binary")?,
             whole: !serial && focus.is_none() && skip.is_none(),
             which: args.value("--kubelet")?.unwrap_or(Which::Crablet),
             flavor: args.value::<Runtime>("--runtime")?.map_or(Flavor::Pinned, |runtime| runtime.0),

@@ -39,12 +39,7 @@ pub fn prepare(settings: &Settings) -> anyhow::Result<Prepared> {
     let lock = take_lock(settings)?;
     refuse_unfit_machine(settings, &Memory::read())?;
     kubeconfig::check(settings)?;
-    if let Some(path) = &settings.kubeconfig {
-        error!(
-            kubeconfig = %path.display(),
-            "This version does not talk to an API server yet: only static pods run, and no Node is registered"
-        );
-    } else {
+    if settings.kubeconfig.is_none() {
         info!("Standalone mode, no API client");
     }
     take_limits(settings);

@@ -20,6 +20,8 @@ use super::world::{Change, Manifest, World};
 
 /// A start may happen this long after it was decided: a look at the runtime can hang, and so can the call.
 const UNDER_WAY: Duration = Duration::from_secs(90);
+/// An agent that can see the cluster for this long has seen it.
+const SEEN_WITHIN: Duration = Duration::from_secs(60);
 
 pub fn check(world: &World, trace: &[TraceEntry]) -> Vec<Broken> {
     let history = History::new(world, trace);
@@ -35,8 +37,14 @@ pub fn check(world: &World, trace: &[TraceEntry]) -> Vec<Broken> {
     if kind != Kind::ClockJumps {
         broken.extend(grace::check(&history));
     }
-    if kind == Kind::OneStuck {
-        broken.extend(others_are_ready_in_time(world, &history));
+    match kind {
+        Kind::OneStuck => {
+            broken.extend(are_ready_in_time(world, &history, 1, "one stuck pod delays no other"))
+        }
+        Kind::NoCluster => {
+            broken.extend(are_ready_in_time(world, &history, 0, "static pods need no API server"));
+        }
+        Kind::Usual | Kind::BadDisk | Kind::ClockJumps => {}
     }
     broken
 }
@@ -85,11 +93,14 @@ struct History<'a> {
     pods: &'a [PodPlan],
     changes: &'a [Change],
     trace: &'a [TraceEntry],
+    /// When the agent began to see the cluster, or no longer did.
+    sight: &'a [(Duration, bool)],
 }
 
 impl<'a> History<'a> {
     fn new(world: &'a World, trace: &'a [TraceEntry]) -> Self {
-        Self { pods: &world.story.pods, changes: &world.changes, trace }
+        let sight = world.cluster.as_ref().map_or(&[][..], |cluster| &cluster.sight);
+        Self { pods: &world.story.pods, changes: &world.changes, trace, sight }
     }
 
     fn pod_of(&self, uid: &PodUid) -> Option<usize> {
@@ -126,6 +137,36 @@ impl<'a> History<'a> {
         since
     }
 
+    /// When a pod that is not wanted may be killed: after the shortest grace that was given it.
+    fn killable_at(&self, uid: &PodUid, at: Duration) -> Option<Duration> {
+        let since = self.unwanted_since(uid, at)?;
+        let plan = self.plan_of(uid)?;
+        let ends = self.changes_of(self.pod_of(uid)?).filter(|change| change.at >= since && change.at <= at);
+        let ends = ends.filter(|change| change.uid.as_ref() != Some(uid));
+        let grace = |change: &Change| u64::from(change.grace_seconds.unwrap_or(plan.grace_seconds));
+        ends.map(|change| change.at + Duration::from_secs(grace(change))).min()
+    }
+
+    /// Whether the agent must have heard by now of what happened then: a pod of a file is heard of anyway, one of the API
+    /// server when the agent could see it for a while.
+    fn must_know(&self, uid: &PodUid, since: Duration, now: Duration) -> bool {
+        if self.plan_of(uid).is_none_or(|plan| !plan.is_of_api()) {
+            return now > since + UNDER_WAY;
+        }
+        let ends = self.sight.iter().skip(1).map(|(at, _)| *at).chain([now]);
+        self.sight.iter().zip(ends).any(|((from, sees), to)| {
+            *sees && to.min(now.saturating_sub(UNDER_WAY)) >= since.max(*from) + SEEN_WITHIN
+        })
+    }
+
+    /// May the agent have heard after `since` of a change to a pod of the API server that is older, or came since?
+    fn news_after(&self, uid: &PodUid, since: Duration, now: Duration) -> bool {
+        let Some(pod) = self.pod_of(uid).filter(|pod| self.pods[*pod].is_of_api()) else { return false };
+        // That the pod was created is known to who runs it.
+        let edits = self.changes_of(pod).skip_while(|change| change.uid.as_ref() != Some(uid)).skip(1);
+        edits.into_iter().any(|change| change.at <= now && !self.must_know(uid, change.at, since))
+    }
+
     /// Did the operator change anything about the pod in this time?
     fn changed_between(&self, uid: &PodUid, from: Duration, to: Duration) -> bool {
         let Some(pod) = self.pod_of(uid) else { return true };
@@ -160,12 +201,17 @@ impl<'a> History<'a> {
     }
 }
 
-/// On a night on which one pod is stuck, the others come up as if it were not there.
-fn others_are_ready_in_time(world: &World, history: &History<'_>) -> Vec<Broken> {
+/// On a night on which only one thing is wrong, pods from this one on come up as if it were not.
+fn are_ready_in_time(
+    world: &World,
+    history: &History<'_>,
+    first: usize,
+    promise: &'static str,
+) -> Vec<Broken> {
     const START: Duration = Duration::from_secs(30);
     const PULL: Duration = Duration::from_secs(60);
     let mut broken = Vec::new();
-    for (pod, plan) in world.story.pods.iter().enumerate().skip(1) {
+    for (pod, plan) in world.story.pods.iter().enumerate().skip(first) {
         let is_simple = |c: &super::pods::ContainerPlan| {
             c.behaviour.lives.len() == 1 && (c.image == PRESENT || c.image == PULLED)
         };
@@ -182,7 +228,7 @@ fn others_are_ready_in_time(world: &World, history: &History<'_>) -> Vec<Broken>
         let ready = world.observer.first_ready.get(uid);
         if !removed && ready.is_none_or(|ready| *ready > latest) {
             let text = format!("{} was wanted at {:?} and ready at {ready:?}", plan.name, put.at);
-            broken.push(Broken::new("one stuck pod delays no other", text));
+            broken.push(Broken::new(promise, text));
         }
     }
     broken

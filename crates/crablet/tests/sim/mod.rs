@@ -12,12 +12,16 @@
 //! | [`story`] | a seed turned into pods, their behaviour, and what happens when: pure data |
 //! | [`pods`] | pods of a story: their manifests, and what should become of them |
 //! | [`world`] | the night itself: the fakes, the agent's lives and deaths, what the operator did |
+//! | [`cluster`] | what is different on nights with an API server |
+//! | [`machine`] | what is below the agent besides runtime and disk: volumes, cgroups, the node's own facts |
 //! | [`night`] | one seed from the evening to the checks in the morning |
 //! | [`observer`] | reads every status the agent publishes |
 //! | [`invariants`] | what must hold of everything an outsider saw |
 //! | [`mutants`] | broken planners and a broken disk, to show that the invariants bite |
 
+pub mod cluster;
 pub mod invariants;
+pub mod machine;
 pub mod mutants;
 pub mod night;
 pub mod observer;

@@ -1,4 +1,5 @@
-//! Planners that are wrong on purpose. Each breaks one promise, and the simulation has to notice.
+//! Planners that are wrong on purpose. Each breaks one promise, and the simulation has to notice. Servers that are wrong on
+//! purpose are [`Lie`](super::cluster::api::Lie)s.
 
 use crablet_model::runtime::{ContainerState, SandboxState};
 use crablet_planner::pod::{Action, Facts, Memory, Plan, PreparedImage, Wish, plan};
@@ -131,4 +132,51 @@ pub fn transitions_are_now(facts: &Facts<'_>) -> Plan {
 pub fn no_memory(facts: &Facts<'_>) -> Plan {
     let memory = Memory { status: None, ..facts.memory.clone() };
     plan(&Facts { memory: &memory, ..*facts })
+}
+
+/// Says that nothing of a pod is left as soon as it should end.
+pub fn lets_go_early(facts: &Facts<'_>) -> Plan {
+    let mut plan = plan(facts);
+    plan.released |= matches!(facts.wish, Wish::End(_));
+    plan
+}
+
+/// Says that nothing of a pod is left while it holds volumes and a cgroup.
+pub fn never_releases(facts: &Facts<'_>) -> Plan {
+    let mut plan = plan(facts);
+    let releases = plan.actions.contains(&Action::Release);
+    plan.actions.retain(|action| *action != Action::Release);
+    plan.released |= releases;
+    plan
+}
+
+/// Does not look after what an earlier life of the agent started.
+pub fn never_takes_over(facts: &Facts<'_>) -> Plan {
+    let mut plan = plan(facts);
+    plan.actions.retain(|action| *action != Action::TakeOver);
+    plan
+}
+
+/// What has ended runs again, in words.
+pub fn revives_the_finished(facts: &Facts<'_>) -> Plan {
+    let mut plan = plan(facts);
+    let was_final = facts
+        .memory
+        .status
+        .as_ref()
+        .is_some_and(|s| matches!(s.phase.as_deref(), Some("Succeeded" | "Failed")));
+    if let Some(status) = plan.status.as_mut().filter(|_| was_final) {
+        status.phase = Some("Running".to_owned());
+    }
+    plan
+}
+
+/// Finds something to tell every second.
+pub fn chatters(facts: &Facts<'_>) -> Plan {
+    let mut plan = plan(facts);
+    if let Some(status) = &mut plan.status {
+        status.message = Some(format!("still here at {}", facts.now));
+        plan.wake_at = facts.now.checked_add(std::time::Duration::from_secs(1)).ok();
+    }
+    plan
 }

@@ -9,6 +9,7 @@ use crablet_model::names::phase;
 use crablet_model::runtime::{Container, SandboxState};
 
 use super::Broken;
+use super::cluster::checks;
 use super::invariants;
 use super::pods::{Expected, Policy};
 use super::story::Story;
@@ -47,7 +48,7 @@ pub fn listen_for_panics() {
 pub fn run(seed: u64, variant: Variant) -> Night {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime");
-    let mut night = runtime.block_on(Box::pin(night(Story::of(seed), variant)));
+    let mut night = runtime.block_on(Box::pin(night(Story::of(seed, variant.family), variant)));
     drop(runtime);
     let panics = PANICS.with(|panics| std::mem::take(&mut *panics.borrow_mut()));
     night.broken.extend(panics.into_iter().map(|text| Broken::new("nothing panics", text)));
@@ -76,6 +77,8 @@ async fn night(story: Story, variant: Variant) -> Night {
         broken.push(Broken::new("nothing runs in circles", format!("{} steps", world.steps())));
     }
     broken.append(&mut world.observer.broken);
+    broken.extend(world.cluster.iter().flat_map(|cluster| cluster.api.witness.broken()));
+    broken.extend(checks::storms(&world));
     let trace = world.runtime.trace();
     broken.extend(invariants::check(&world, &trace));
     Night { steps: world.steps(), story: world.story, broken, trace }
@@ -108,11 +111,14 @@ fn unsettled(world: &World) -> Vec<Broken> {
     }
     let wanted: Vec<PodUid> = (0..world.manifests.len()).filter_map(|pod| world.uid(pod)).collect();
     found.extend(remains(world, &wanted));
+    found.extend(checks::unsettled(world));
     found
 }
 
 fn not_gone(world: &World) -> Vec<Broken> {
-    remains(world, &[])
+    let mut found = remains(world, &[]);
+    found.extend(checks::unsettled(world));
+    found
 }
 
 /// What is there of pods that nobody wants.
@@ -247,6 +253,8 @@ async fn restart(world: &mut World) -> Vec<Broken> {
         .map(|(pod, uid)| (world.story.pods[pod].name.clone(), uid))
         .collect();
     let before = statuses(world, &stable);
+    let names: Vec<String> = stable.iter().map(|(name, _)| shown_as(world, name)).collect();
+    let in_api = checks::versions(world, &names);
     let seen_before = world.runtime.read_trace(<[TraceEntry]>::len);
     world.kill_agent(Duration::from_secs(5));
     world.play(world.elapsed() + Duration::from_secs(60)).await;
@@ -255,6 +263,13 @@ async fn restart(world: &mut World) -> Vec<Broken> {
     for ((name, before), (_, after)) in before.into_iter().zip(after) {
         if before != after {
             let text = format!("{name}:\n  before {before}\n  after  {after}");
+            broken.push(Broken::new("a restart changes no status", text));
+        }
+    }
+    for (name, after) in checks::versions(world, &names) {
+        let before = &in_api[&name];
+        if *before != after {
+            let text = format!("{name} in the API:\n  before {before}\n  after  {after}");
             broken.push(Broken::new("a restart changes no status", text));
         }
     }
@@ -269,6 +284,12 @@ async fn restart(world: &mut World) -> Vec<Broken> {
         }
     }
     broken
+}
+
+/// The name that a pod of the story has in the cluster.
+fn shown_as(world: &World, name: &str) -> String {
+    let plan = world.story.pods.iter().find(|plan| plan.name == name);
+    plan.map(super::pods::PodPlan::full_name).unwrap_or_default()
 }
 
 /// A stop that is under way ends a container sooner or later, whatever becomes of the agent.

@@ -13,6 +13,8 @@ use tokio::sync::watch;
 
 use super::Broken;
 
+pub const MOVED: &str = "transition times tell of transitions";
+
 #[derive(Default)]
 pub struct Observer {
     view: Option<(Arc<View>, watch::Receiver<u64>)>,
@@ -98,7 +100,7 @@ impl Observer {
 }
 
 /// What may not differ between one published status of a pod and the next.
-fn compare(before: &PodStatus, after: &PodStatus) -> Vec<(&'static str, String)> {
+pub fn compare(before: &PodStatus, after: &PodStatus) -> Vec<(&'static str, String)> {
     let mut broken = Vec::new();
     for earlier in before.container_statuses.iter().flatten() {
         let later = after.container_statuses.iter().flatten().find(|c| c.name == earlier.name);
@@ -125,7 +127,7 @@ fn compare(before: &PodStatus, after: &PodStatus) -> Vec<(&'static str, String)>
         {
             let (from, to) = (&earlier.last_transition_time, &later.last_transition_time);
             let text = format!("{} stayed {} and moved from {from:?} to {to:?}", later.type_, later.status);
-            broken.push(("transition times tell of transitions", text));
+            broken.push((MOVED, text));
         }
     }
     broken

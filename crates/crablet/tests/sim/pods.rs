@@ -1,11 +1,20 @@
 //! Pods of a story.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`volumes`] | the volumes of pods that an API server has, and what should be in them |
+
+pub mod volumes;
 
 use std::time::Duration;
 
 use crablet_cri::fake::{Behaviour, FakeImage, Life, OnTerm, Pull};
 use crablet_model::PodUid;
 use crablet_model::manifest::{Origin, decode_pod};
+use crablet_model::names::annotation;
 use fastrand::Rng;
+
+use self::volumes::Volume;
 
 pub const NODE: &str = "sim";
 pub const MANIFESTS: &str = "/etc/kubernetes/manifests";
@@ -34,9 +43,17 @@ pub struct ContainerPlan {
     pub behaviour: Behaviour,
 }
 
+/// Who has a pod.
+#[derive(Clone, Debug)]
+pub enum Home {
+    Manifest,
+    Api(Vec<Volume>),
+}
+
 #[derive(Clone, Debug)]
 pub struct PodPlan {
     pub name: String,
+    pub home: Home,
     /// Its manifest names a UID, so that an edited manifest is the same pod.
     pub pinned: bool,
     pub policy: Policy,
@@ -56,6 +73,9 @@ pub enum Expected {
     /// An image is not to be had.
     Pending,
 }
+
+/// A pod of the API server is edited less often than this; from here on a version is another pod of the same name.
+pub const EDITS: u32 = 10;
 
 pub const PRESENT: &str = "registry.test/present:1";
 pub const PULLED: &str = "registry.test/pulled:1";
@@ -91,10 +111,33 @@ impl PodPlan {
         let containers = (0..rng.usize(1..=3)).map(|n| ContainerPlan::random(rng, n)).collect();
         Self {
             name: format!("pod{number}"),
+            home: Home::Manifest,
             pinned: rng.u8(0..4) == 0,
             policy,
             grace_seconds: [1, 2, 5, 10, 30, 60][rng.usize(0..6)],
             containers,
+        }
+    }
+
+    /// A pod of the API server.
+    pub fn random_of_api(rng: &mut Rng, number: usize) -> Self {
+        let volumes = Volume::some(rng);
+        Self {
+            name: format!("api{number}"),
+            home: Home::Api(volumes),
+            pinned: false,
+            ..Self::random(rng, number)
+        }
+    }
+
+    pub fn is_of_api(&self) -> bool {
+        matches!(self.home, Home::Api(_))
+    }
+
+    pub fn volumes(&self) -> &[Volume] {
+        match &self.home {
+            Home::Manifest => &[],
+            Home::Api(volumes) => volumes,
         }
     }
 
@@ -104,7 +147,10 @@ impl PodPlan {
 
     /// The name the pod has on the node.
     pub fn full_name(&self) -> String {
-        format!("{}-{NODE}", self.name)
+        match self.home {
+            Home::Manifest => format!("{}-{NODE}", self.name),
+            Home::Api(_) => self.name.clone(),
+        }
     }
 
     /// The manifest. Another version is an edited manifest: another UID, or another image of the first container.
@@ -127,7 +173,54 @@ impl PodPlan {
         pod.to_string()
     }
 
+    /// The pod as an operator gives it to the API server and the scheduler binds it. Versions with the same number of
+    /// tens are one pod, edited.
+    pub fn api_object(&self, version: u32) -> serde_json::Value {
+        let mounts: Vec<_> = self.volumes().iter().map(Volume::mount).collect();
+        let container = |(number, plan): (usize, &ContainerPlan)| {
+            let mut json = plan.json(number, version);
+            json["terminationMessagePath"] = "/dev/termination-log".into();
+            json["terminationMessagePolicy"] = "File".into();
+            json["resources"] = serde_json::json!({});
+            json["volumeMounts"] = mounts.clone().into();
+            json
+        };
+        serde_json::json!({
+            "metadata": {
+                "name": self.name,
+                "namespace": "default",
+                "uid": self.uid(version).as_str(),
+                "labels": { "version": version.to_string() },
+            },
+            "spec": {
+                "nodeName": NODE,
+                "restartPolicy": self.policy.name(),
+                "terminationGracePeriodSeconds": self.grace_seconds,
+                "dnsPolicy": "ClusterFirst",
+                "serviceAccountName": "default",
+                "securityContext": {},
+                "schedulerName": "default-scheduler",
+                "enableServiceLinks": true,
+                "containers": self.containers.iter().enumerate().map(container).collect::<Vec<_>>(),
+                "volumes": self.volumes().iter().map(Volume::json).collect::<Vec<_>>(),
+            },
+        })
+    }
+
+    /// What tells the agent's form of a manifest from others.
+    pub fn hash(&self, version: u32) -> String {
+        let (text, path) = (self.manifest(version), self.path());
+        let decoded = decode_pod(text.as_bytes(), &Origin::File { path: &path }, NODE);
+        let annotations =
+            decoded.ok().and_then(|decoded| decoded.pod.metadata.annotations).unwrap_or_default();
+        annotations.get(annotation::CONFIG_HASH).cloned().unwrap_or_default()
+    }
+
     pub fn uid(&self, version: u32) -> PodUid {
+        if self.is_of_api() {
+            let number: String = self.name.chars().filter(char::is_ascii_digit).collect();
+            return PodUid::new(format!("0000a000-0000-4000-8000-{number:0>4}{:0>8}", version / EDITS));
+        }
         let (text, path) = (self.manifest(version), self.path());
         let decoded = decode_pod(text.as_bytes(), &Origin::File { path: &path }, NODE);
         let decoded = decoded.unwrap_or_else(|e| panic!("a story's manifest is refused: {e}\n{text}"));
@@ -172,7 +265,8 @@ impl ContainerPlan {
 
     /// The image in a version of the pod: every other edit changes that of the first container.
     pub fn image_in(&self, number: usize, version: u32) -> String {
-        let edit = if number == 0 && version % 2 == 1 { version.to_string() } else { String::new() };
+        let edit =
+            if number == 0 && version % 2 == 1 { (version % EDITS).to_string() } else { String::new() };
         format!("{}{edit}", self.image)
     }
 

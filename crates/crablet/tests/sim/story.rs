@@ -6,6 +6,7 @@ use crablet_cri::fake::{Call, CallFault, Chaos, EventFaults, FaultKind, RuntimeS
 use crablet_host::fake::{DiskChaos, WatchFaults};
 use fastrand::Rng;
 
+use super::cluster::story::Event;
 use super::pods::PodPlan;
 
 /// Something that happens at a moment.
@@ -70,6 +71,8 @@ pub enum Moment {
     OverflowWatches,
     /// The wall clock jumps ahead by so many seconds.
     ClockJump(i64),
+
+    Cluster(Event),
 }
 
 /// What kind of night it is. Some promises cannot be kept on some nights.
@@ -82,13 +85,24 @@ pub enum Kind {
     /// The disk gets full, or cannot be read at times: what was not written, or not read, is not remembered by the next
     /// life.
     BadDisk,
+    /// The API server cannot be reached from the start, and nothing else goes wrong: static pods must not notice.
+    NoCluster,
     /// The wall clock jumps: what is measured by it ends early.
     ClockJumps,
+}
+
+/// Who the node belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Family {
+    #[default]
+    Standalone,
+    Cluster,
 }
 
 #[derive(Clone, Debug)]
 pub struct Story {
     pub seed: u64,
+    pub family: Family,
     pub kind: Kind,
     pub runtime: RuntimeSettings,
     pub pods: Vec<PodPlan>,
@@ -99,7 +113,46 @@ pub struct Story {
 }
 
 impl Story {
-    pub fn of(seed: u64) -> Self {
+    pub fn of(seed: u64, family: Family) -> Self {
+        match family {
+            Family::Standalone => Self::standalone(seed),
+            Family::Cluster => Self::cluster(seed),
+        }
+    }
+
+    fn cluster(seed: u64) -> Self {
+        let rng = &mut Rng::with_seed(seed ^ 0xc1_0573);
+        let kind = match rng.u8(0..20) {
+            0 => Kind::NoCluster,
+            1 => Kind::BadDisk,
+            _ => Kind::Usual,
+        };
+        let pods = (0..rng.usize(1..=5)).map(|number| match rng.u8(0..4) {
+            _ if kind == Kind::NoCluster => PodPlan::random(rng, number),
+            0 => PodPlan::random(rng, number),
+            _ => PodPlan::random_of_api(rng, number),
+        });
+        let pods: Vec<_> = pods.collect();
+        let healed = Duration::from_secs(rng.u64(150..500));
+        let runtime = RuntimeSettings {
+            streams_events: rng.u8(0..3) > 0,
+            forgives_absence: rng.bool(),
+            work_time: (Duration::ZERO, Duration::from_millis(rng.u64(0..3000))),
+            ..RuntimeSettings::default()
+        };
+        let mut draft = Draft { rng, end: healed, moments: Vec::new() };
+        if kind == Kind::NoCluster {
+            draft.at(Duration::ZERO, Moment::Cluster(Event::Outage(true)));
+            draft.come_and_go(0..pods.len());
+        } else {
+            draft.joined(&pods, kind);
+        }
+        let mut moments = draft.moments;
+        moments.sort_by_key(|(at, _)| *at);
+        Self { seed, family: Family::Cluster, kind, runtime, pods, moments, healed }
+    }
+
+    fn standalone(seed: u64) -> Self {
         let rng = &mut Rng::with_seed(seed);
         let kind = match rng.u8(0..40) {
             0..4 => Kind::OneStuck,
@@ -115,12 +168,13 @@ impl Story {
             work_time: (Duration::ZERO, Duration::from_millis(rng.u64(0..3000))),
             ..RuntimeSettings::default()
         };
-        let mut story = Self { seed, kind, runtime, pods, moments: Vec::new(), healed };
+        let mut story =
+            Self { seed, family: Family::Standalone, kind, runtime, pods, moments: Vec::new(), healed };
         let mut draft = Draft { rng, end: healed, moments: Vec::new() };
         if kind == Kind::OneStuck {
             draft.one_stuck(&story.pods);
         } else {
-            draft.operator(story.pods.len());
+            draft.operator(0..story.pods.len());
             draft.deaths();
             draft.runtime_trouble();
             draft.host_trouble(kind);
@@ -132,38 +186,38 @@ impl Story {
     }
 }
 
-struct Draft<'a> {
-    rng: &'a mut Rng,
+pub struct Draft<'a> {
+    pub rng: &'a mut Rng,
     end: Duration,
     moments: Vec<(Duration, Moment)>,
 }
 
 impl Draft<'_> {
-    fn at(&mut self, at: Duration, moment: Moment) {
+    pub fn at(&mut self, at: Duration, moment: Moment) {
         if at < self.end {
             self.moments.push((at, moment));
         }
     }
 
-    fn any_time(&mut self) -> Duration {
+    pub fn any_time(&mut self) -> Duration {
         Duration::from_millis(self.rng.u64(0..self.end.as_millis() as u64))
     }
 
-    fn sometime(&mut self, moment: Moment) {
+    pub fn sometime(&mut self, moment: Moment) {
         let at = self.any_time();
         self.at(at, moment);
     }
 
-    fn up_to(&mut self, seconds: u64) -> Duration {
+    pub fn up_to(&mut self, seconds: u64) -> Duration {
         Duration::from_millis(self.rng.u64(0..seconds * 1000))
     }
 
-    fn chance(&mut self, percent: u8) -> bool {
+    pub fn chance(&mut self, percent: u8) -> bool {
         self.rng.u8(0..100) < percent
     }
 
-    fn operator(&mut self, pods: usize) {
-        for pod in 0..pods {
+    fn operator(&mut self, pods: impl Iterator<Item = usize>) {
+        for pod in pods {
             let mut at = if self.chance(50) { Duration::ZERO } else { self.any_time() / 2 };
             let mut version = 0;
             self.at(at, Moment::Put { pod, version });
@@ -319,7 +373,27 @@ impl Draft<'_> {
         if self.rng.bool() {
             self.sometime(Moment::Remove { pod: 0 });
         }
-        for pod in 1..pods.len() {
+        self.come_and_go(1..pods.len());
+    }
+
+    /// Everything that can happen to a node of a cluster.
+    fn joined(&mut self, pods: &[PodPlan], kind: Kind) {
+        self.operator((0..pods.len()).filter(|pod| !pods[*pod].is_of_api()));
+        self.cluster_operator(pods);
+        self.cluster_objects();
+        self.cluster_trouble();
+        self.deaths();
+        if self.chance(50) {
+            self.runtime_trouble();
+        }
+        if kind == Kind::BadDisk || self.chance(50) {
+            self.host_trouble(kind);
+        }
+        self.accidents(pods);
+    }
+
+    fn come_and_go(&mut self, pods: std::ops::Range<usize>) {
+        for pod in pods {
             let at = self.any_time() / 2;
             self.at(at, Moment::Put { pod, version: 0 });
             if self.chance(30) {

@@ -9,12 +9,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use crablet::machine::Machine;
 use crablet::wiring::{Agent, Ports};
+use crablet_apiserver::ApiServer;
+use crablet_apiserver::fake::FakeApiServer;
 use crablet_config::{Command, Environment, Settings};
 use crablet_cri::fake::FakeRuntime;
 use crablet_host::Clock;
 use crablet_host::fake::{FakeFiles, FileFault, FileFaultKind, SimClock};
 use crablet_model::PodUid;
-use crablet_model::events::Event;
 use crablet_pods::PlanFn;
 use crablet_pods::events::EventSink;
 use crablet_pods::sources::{Fetch, FetchError, Fetched};
@@ -23,9 +24,13 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::cluster::api::{Lie, SimApi};
+use super::cluster::operator::Cluster;
+use super::cluster::story::Event;
+use super::machine;
 use super::observer::Observer;
 use super::pods::{MANIFESTS, NODE, images};
-use super::story::{Kind, Moment, Story};
+use super::story::{Family, Kind, Moment, Story};
 
 pub const ROOT: &str = "/var/lib/kubelet";
 pub const POD_LOGS: &str = "/var/log/pods";
@@ -39,14 +44,24 @@ const STEP_LIMIT: u64 = 400_000;
 #[derive(Clone, Copy)]
 pub struct Variant {
     pub plan: PlanFn,
+    /// Which nights.
+    pub family: Family,
     /// The disk says that it wrote the agent's records, and did not.
     pub forgetful_disk: bool,
     pub trace_reads: bool,
+    /// What is wrong with the API server.
+    pub lie: Option<Lie>,
 }
 
 impl Default for Variant {
     fn default() -> Self {
-        Self { plan: crablet_planner::pod::plan, forgetful_disk: false, trace_reads: false }
+        Self {
+            plan: crablet_planner::pod::plan,
+            family: Family::Standalone,
+            forgetful_disk: false,
+            trace_reads: false,
+            lie: None,
+        }
     }
 }
 
@@ -93,15 +108,21 @@ pub struct Change {
     pub manifest: Manifest,
     /// Of the pod that is wanted from now on; `None` when none is, or none can be read.
     pub uid: Option<PodUid>,
+    /// Seconds that the pod has from now on, where that is not as its manifest has it.
+    pub grace_seconds: Option<u32>,
 }
 
 pub struct World {
     pub story: Story,
     pub runtime: FakeRuntime,
     pub files: FakeFiles,
+    pub machine: machine::Machine,
+    pub cluster: Option<Cluster>,
     pub observer: Observer,
     pub changes: Vec<Change>,
     pub manifests: Vec<Manifest>,
+    /// How often the agent was started.
+    pub lives: u64,
     clock: SimClock,
     started: Instant,
     settings: Settings,
@@ -133,7 +154,8 @@ impl World {
         let gate = { gatekeeper.clone() };
         let gate: crablet_host::fake::Gate = Arc::new(move |_| gate.may_pass());
         files.set_gate(Some(gate.clone()));
-        runtime.set_gate(Some(gate));
+        runtime.set_gate(Some(gate.clone()));
+        let machine = machine::Machine::new(&mut rng, gate.clone());
         if variant.forgetful_disk {
             files.add_fault(FileFault::on("write_atomic", RECORD, FileFaultKind::Forget));
         }
@@ -146,6 +168,11 @@ impl World {
                 runtime.behave(&pod.full_name(), &container.name, container.behaviour.clone());
             }
         }
+        let cluster = (story.family == Family::Cluster).then(|| {
+            let wall = clock.clone();
+            let server = FakeApiServer::new(Arc::new(move || wall.now()));
+            Cluster::new(SimApi::new(server, gate, runtime.clone(), machine.clone(), rng.fork(), &variant))
+        });
         let moments = story.moments.iter().cloned().enumerate();
         let agenda = moments.map(|(number, (at, moment))| ((at, number), moment)).collect();
         Self {
@@ -153,11 +180,14 @@ impl World {
             story,
             runtime,
             files,
+            machine,
+            cluster,
             observer: Observer::default(),
             changes: Vec::new(),
+            lives: 0,
             clock,
             started: Instant::now(),
-            settings: agent_settings(),
+            settings: Settings { register_node: true, ..agent_settings() },
             plan: variant.plan,
             rng,
             gatekeeper,
@@ -198,12 +228,18 @@ impl World {
             clock: Arc::new(self.clock.clone()),
             events: Arc::new(Unheard),
             machine: Machine { memory_bytes: 8 << 30, milli_cpus: 2000, ..Machine::default() },
+            api: self.cluster.as_ref().map(|cluster| cluster.api.clone() as Arc<dyn ApiServer>),
+            node_host: self.machine.node.clone(),
+            volume_host: Arc::new(self.machine.volumes.clone()),
+            cgroups: self.machine.cgroups(),
             seed: self.rng.u64(..),
             plan: self.plan,
         };
         let agent = Agent::start(&self.settings, ports);
         self.observer.attach(&agent);
         self.agent = Some(agent);
+        self.lives += 1;
+        self.note_sight();
     }
 
     /// `kill -9`.
@@ -214,12 +250,15 @@ impl World {
             self.runtime.note(format!("agent killed at step {}", self.steps()));
             self.observer.detach(self.started.elapsed());
             self.later(down, Moment::StartAgent);
+            self.note_sight();
         }
     }
 
-    fn later(&mut self, wait: Duration, moment: Moment) {
-        let number = self.story.moments.len() + self.agenda.len();
-        self.agenda.insert((self.elapsed() + wait, number), moment);
+    pub fn later(&mut self, wait: Duration, moment: Moment) {
+        let at = self.elapsed() + wait;
+        let first = self.story.moments.len();
+        let number = (first..).find(|number| !self.agenda.contains_key(&(at, *number))).unwrap_or(first);
+        self.agenda.insert((at, number), moment);
     }
 
     /// Lets time pass until a moment, and happen what is due by then.
@@ -260,7 +299,7 @@ impl World {
                 if let Manifest::Version(version) = self.manifests[pod] {
                     self.files
                         .put(self.story.pods[pod].path(), "apiVersion: v1\nkind: Pod\nmetadata: {name: [");
-                    self.changed(pod, Manifest::Spoiled(version));
+                    self.changed(pod, Manifest::Spoiled(version), None);
                 }
             }
             Moment::Remove { pod } => self.remove(pod),
@@ -304,21 +343,25 @@ impl World {
             Moment::Watches(faults) => self.files.set_watch_faults(faults),
             Moment::BreakWatches => self.files.break_watches(),
             Moment::OverflowWatches => self.files.overflow_watches(),
+            Moment::Cluster(event) => self.happens_in_cluster(event),
             Moment::ClockJump(seconds) => self.clock.jump(SignedDuration::from_secs(seconds)),
         }
     }
 
-    fn changed(&mut self, pod: usize, manifest: Manifest) {
+    pub fn changed(&mut self, pod: usize, manifest: Manifest, grace_seconds: Option<u32>) {
         self.manifests[pod] = manifest;
         let uid = self.uid(pod);
-        self.changes.push(Change { at: self.elapsed(), pod, manifest, uid });
+        self.changes.push(Change { at: self.elapsed(), pod, manifest, uid, grace_seconds });
     }
 
     fn put(&mut self, pod: usize, version: u32) {
         let plan = &self.story.pods[pod];
+        if plan.is_of_api() {
+            return self.put_in_api(pod, version);
+        }
         self.files.put(plan.path(), plan.manifest(version));
         let was_wanted = self.uid(pod);
-        self.changed(pod, Manifest::Version(version));
+        self.changed(pod, Manifest::Version(version), None);
         if let Some(uid) = self.uid(pod)
             && was_wanted.as_ref() != Some(&uid)
         {
@@ -327,8 +370,11 @@ impl World {
     }
 
     pub fn remove(&mut self, pod: usize) {
+        if self.story.pods[pod].is_of_api() {
+            return self.happens_in_cluster(Event::Delete { pod, grace: None });
+        }
         self.files.remove(self.story.pods[pod].path());
-        self.changed(pod, Manifest::Absent);
+        self.changed(pod, Manifest::Absent, None);
     }
 
     /// What an operator leaves in the folder by mistake: none of it is a pod, and all of it is harmless.
@@ -372,7 +418,12 @@ impl World {
                 self.put(pod, version);
             }
         }
+        self.heal_cluster();
         self.start_agent();
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     pub fn agent(&self) -> Option<&Agent> {
@@ -382,7 +433,8 @@ impl World {
     /// What is left of pods on the disk.
     pub fn leftovers(&self) -> Vec<String> {
         let folders = [format!("{ROOT}/pods"), POD_LOGS.to_owned(), CONTAINER_LOGS.to_owned()];
-        folders.iter().flat_map(|folder| self.files.paths_below(folder)).collect()
+        let paths = folders.iter().flat_map(|folder| self.files.paths_below(folder));
+        paths.chain(self.machine.held()).collect()
     }
 }
 
@@ -426,5 +478,5 @@ impl Fetch for NoNetwork {
 struct Unheard;
 
 impl EventSink for Unheard {
-    fn emit(&self, _: Event) {}
+    fn emit(&self, _: crablet_model::events::Event) {}
 }

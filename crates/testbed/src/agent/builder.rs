@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Context, Result};
 
 use super::{Agent, Life, Ports};
+use crate::cgroups;
 use crate::containerd::Containerd;
+use crate::network::Network;
 use crate::scratch::Scratch;
 
 pub struct AgentBuilder {
@@ -66,6 +68,14 @@ impl AgentBuilder {
         self
     }
 
+    /// A cgroup of the network's own, which is removed with everything else, unless the test has its own idea.
+    fn cgroups(&self) -> Result<String> {
+        let network = Network::of(&self.scratch).filter(|_| !self.config.contains("cgroup"));
+        let Some(network) = network else { return Ok(String::new()) };
+        cgroups::create(&network.cgroup_root())?;
+        Ok(format!("cgroupRoot: {}\n", network.cgroup_root()))
+    }
+
     /// Makes its folders; the agent does not run yet.
     pub fn build(self) -> Result<Agent> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -75,10 +85,11 @@ impl AgentBuilder {
             let path = home.join(folder);
             fs::create_dir_all(&path).with_context(|| format!("cannot make `{}`", path.display()))?;
         }
+        let cgroups = self.cgroups()?;
         // Test machines may be old ones, with cgroup v1.
         let old_machine = if self.config.contains("failCgroupV1") { "" } else { "failCgroupV1: false\n" };
         let config = format!(
-            "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodLogsDir: {}\n{old_machine}{}",
+            "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodLogsDir: {}\n{old_machine}{cgroups}{}",
             home.join("pod-logs").display(),
             self.config
         );

@@ -1,6 +1,7 @@
 //! The control plane: etcd, kube-apiserver, kube-controller-manager and kube-scheduler, all on the cluster's own
 //! address. Ports are the usual ones: the address is nobody else's.
 
+use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,9 +40,10 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    pub fn start(ground: &Ground<'_>) -> Result<ControlPlane> {
+    /// `audit`: a line in [`Ground::audit_log`] for each request of a node.
+    pub fn start(ground: &Ground<'_>, audit: bool) -> Result<ControlPlane> {
         let etcd = ground.start_etcd()?;
-        let apiserver = ground.start_apiserver()?;
+        let apiserver = ground.start_apiserver(audit)?;
         apiserver.wait_ready(START, || ground.is_ready())?;
         let controller_manager = ground.start_controller_manager()?;
         let scheduler = ground.start_scheduler()?;
@@ -60,6 +62,10 @@ impl Ground<'_> {
 
     pub fn server(&self) -> String {
         format!("https://{}:{API_PORT}", self.address())
+    }
+
+    pub fn audit_log(&self) -> PathBuf {
+        self.home.join("audit.log")
     }
 
     fn start_etcd(&self) -> Result<Daemon> {
@@ -86,7 +92,7 @@ impl Ground<'_> {
         Daemon::start(self.scratch, "etcd", &mut command)
     }
 
-    fn start_apiserver(&self) -> Result<Daemon> {
+    fn start_apiserver(&self, audit: bool) -> Result<Daemon> {
         let names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"];
         let whole_name = format!("kubernetes.default.svc.{SERVICE_DOMAIN}");
         let serving = self.serving("apiserver", &[names[0], names[1], names[2], &whole_name, "localhost"])?;
@@ -129,6 +135,12 @@ impl Ground<'_> {
             .arg("--enable-aggregator-routing=true")
             .arg("--allow-privileged=true")
             .arg("--profiling=false");
+        if audit {
+            let policy = self.home.join("audit-policy.yaml");
+            fs::write(&policy, AUDIT_POLICY)?;
+            command.arg(option("--audit-policy-file", &policy));
+            command.arg(option("--audit-log-path", &self.audit_log()));
+        }
         Daemon::start(self.scratch, "kube-apiserver", &mut command)
     }
 
@@ -190,6 +202,16 @@ impl Ground<'_> {
         Ok(path)
     }
 }
+
+/// What nodes ask for, and nothing of what others do.
+const AUDIT_POLICY: &str = r#"apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+  - level: Metadata
+    userGroups: ["system:nodes"]
+  - level: None
+"#;
 
 /// Who may speak for other users towards the API server.
 pub const FRONT_PROXY: &str = "front-proxy-client";

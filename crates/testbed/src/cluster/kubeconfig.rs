@@ -6,12 +6,26 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::pki::Identity;
 
-/// Writes the file that lets `identity` talk to `server`. JSON is YAML enough.
+/// Writes the file that lets `identity` talk to `server`.
 pub fn write(path: &Path, server: &str, ca: &str, user: &str, identity: &Identity) -> Result<()> {
+    let credentials = json!({
+        "client-certificate-data": STANDARD.encode(&identity.certificate),
+        "client-key-data": STANDARD.encode(&identity.key),
+    });
+    write_for(path, server, ca, user, &credentials)
+}
+
+/// The same for whoever has the bearer token.
+pub fn write_for_token(path: &Path, server: &str, ca: &str, token: &str) -> Result<()> {
+    write_for(path, server, ca, "bearer", &json!({ "token": token }))
+}
+
+/// JSON is YAML enough.
+fn write_for(path: &Path, server: &str, ca: &str, user: &str, credentials: &Value) -> Result<()> {
     let config = json!({
         "apiVersion": "v1",
         "kind": "Config",
@@ -19,13 +33,7 @@ pub fn write(path: &Path, server: &str, ca: &str, user: &str, identity: &Identit
             "name": "crablet-testbed",
             "cluster": { "server": server, "certificate-authority-data": STANDARD.encode(ca) },
         }],
-        "users": [{
-            "name": user,
-            "user": {
-                "client-certificate-data": STANDARD.encode(&identity.certificate),
-                "client-key-data": STANDARD.encode(&identity.key),
-            },
-        }],
+        "users": [{ "name": user, "user": credentials }],
         "contexts": [{ "name": user, "context": { "cluster": "crablet-testbed", "user": user } }],
         "current-context": user,
     });

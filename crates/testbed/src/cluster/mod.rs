@@ -62,11 +62,13 @@ pub struct ClusterOptions {
     pub images: Vec<PathBuf>,
     /// Whether services work: kube-proxy on the node and CoreDNS in a pod, once a node joined.
     pub addons: bool,
+    /// Whether the API server keeps a line for each request of a node, in [`Cluster::audit_log`].
+    pub audit: bool,
 }
 
 impl ClusterOptions {
     pub fn new(flavor: Flavor) -> ClusterOptions {
-        ClusterOptions { flavor, images: Vec::new(), addons: false }
+        ClusterOptions { flavor, images: Vec::new(), addons: false, audit: false }
     }
 
     /// The programs that such a cluster is made of, for those who want them built ahead.
@@ -108,7 +110,7 @@ impl Cluster {
             home: &home,
         };
         ground.kubeconfig("admin", "admin", Some("system:masters"))?;
-        let control_plane = ControlPlane::start(&ground)?;
+        let control_plane = ControlPlane::start(&ground, options.audit)?;
         let cluster = Cluster {
             proxy: std::sync::Mutex::new(None),
             control_plane,
@@ -163,6 +165,11 @@ impl Cluster {
     /// The folder of Kubernetes' programs.
     pub fn bin(&self) -> &Path {
         &self.bin
+    }
+
+    /// JSON lines, with [`ClusterOptions::audit`].
+    pub fn audit_log(&self) -> PathBuf {
+        self.ground().audit_log()
     }
 
     /// Runs `kubectl` as the administrator and gives what it printed.

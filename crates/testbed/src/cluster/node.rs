@@ -53,11 +53,26 @@ pub struct NodeOptions {
     pub runtime_endpoint: Option<String>,
     /// Instead of the API server's own address: a proxy's.
     pub api_server: Option<String>,
+    /// Instead of a client certificate: the bootstrap token with which the kubelet is to ask for one.
+    pub bootstrap_token: Option<String>,
+    /// Flags besides the usual ones.
+    pub flags: Vec<String>,
 }
 
 impl NodeOptions {
     pub fn new(kubelet: Kubelet) -> NodeOptions {
-        NodeOptions { kubelet, name: "node".into(), runtime_endpoint: None, api_server: None }
+        NodeOptions {
+            kubelet,
+            name: "node".into(),
+            runtime_endpoint: None,
+            api_server: None,
+            bootstrap_token: None,
+            flags: Vec::new(),
+        }
+    }
+
+    fn server(&self, ground: &Ground<'_>) -> String {
+        self.api_server.clone().unwrap_or_else(|| ground.server())
     }
 }
 
@@ -79,8 +94,16 @@ impl Node {
         let endpoint = options.runtime_endpoint.clone().unwrap_or_else(|| cluster.containerd().endpoint());
         let config = configuration(&ground, &home, options, &endpoint)?;
         fs::write(home.join("config.yaml"), format!("{config:#}\n"))?;
-        write_kubeconfig(&ground, &home, options)?;
         let mut command = Command::new(binary);
+        match &options.bootstrap_token {
+            Some(token) => {
+                let path = home.join("bootstrap-kubeconfig");
+                let server = options.server(&ground);
+                kubeconfig::write_for_token(&path, &server, ground.pki.cluster.certificate(), token)?;
+                command.arg("--bootstrap-kubeconfig").arg(path);
+            }
+            None => write_kubeconfig(&ground, &home, options)?,
+        }
         command
             .arg("--config")
             .arg(home.join("config.yaml"))
@@ -92,7 +115,8 @@ impl Node {
             .arg(home.join("pki"))
             .args(["--hostname-override", &options.name])
             .arg(format!("--node-ip={}", ground.network.gateway()))
-            .arg("--v=2");
+            .arg("--v=2")
+            .args(&options.flags);
         let kubelet = Daemon::start(ground.scratch, &format!("kubelet-{}", options.name), &mut command)?;
         let node = Node { name: options.name.clone(), home, kubelet };
         node.wait_ready(cluster)?;
@@ -153,7 +177,7 @@ impl Node {
 fn write_kubeconfig(ground: &Ground<'_>, home: &Path, options: &NodeOptions) -> Result<()> {
     let user = format!("system:node:{}", options.name);
     let identity = ground.pki.cluster.client(&user, Some("system:nodes"))?;
-    let server = options.api_server.clone().unwrap_or_else(|| ground.server());
+    let server = options.server(ground);
     kubeconfig::write(&home.join("kubeconfig"), &server, ground.pki.cluster.certificate(), &user, &identity)
 }
 
@@ -166,6 +190,7 @@ fn configuration(ground: &Ground<'_>, home: &Path, options: &NodeOptions, endpoi
     Ok(json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
+        "rotateCertificates": options.bootstrap_token.is_some(),
         "staticPodPath": home.join("manifests"),
         "podLogsDir": home.join("pod-logs"),
         "volumePluginDir": home.join("volume-plugins"),

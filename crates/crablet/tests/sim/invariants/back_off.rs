@@ -16,6 +16,8 @@ const RESET: SignedDuration = SignedDuration::from_secs(600);
 struct Chain {
     /// When the last instance ended.
     ended: Option<Timestamp>,
+    /// The same, from the beginning of the night.
+    ended_at: std::time::Duration,
     /// What the next restart has to wait, and the end before that.
     delay: Option<(SignedDuration, Timestamp)>,
     /// The instance was started right after an edit, perhaps still in the old form, whose ends do not count.
@@ -42,11 +44,15 @@ pub fn check(history: &History<'_>) -> Vec<Broken> {
                         .as_ref()
                         .is_some_and(|uid| history.edited_between(uid, before, entry.elapsed));
                 }
+                let uid = container.uid.as_ref();
+                if uid.is_some_and(|uid| history.news_after(uid, chain.ended_at, entry.elapsed)) {
+                    *chain = Chain { wanted_since: chain.wanted_since, ..Chain::default() };
+                }
                 if let Err(text) = restarted(chain, entry.at) {
                     broken.push(Broken::new("restarts wait for their back-off", format!("{entry}: {text}")));
                 }
                 if let What::ContainerNotStarted { .. } = entry.what {
-                    chain.ended = Some(entry.at);
+                    (chain.ended, chain.ended_at) = (Some(entry.at), entry.elapsed);
                 }
             }
             // The first sandbox of a pod that was deleted and put back.
@@ -55,7 +61,8 @@ pub fn check(history: &History<'_>) -> Vec<Broken> {
                 chains.retain(|(of, _), _| *of != uid);
             }
             What::ContainerExited { container, .. } => {
-                chain(&mut chains, container).ended = Some(entry.at);
+                let chain = chain(&mut chains, container);
+                (chain.ended, chain.ended_at) = (Some(entry.at), entry.elapsed);
             }
             _ => {}
         }

@@ -46,7 +46,8 @@ pub fn check(history: &History<'_>) -> Vec<Broken> {
                 let is_excused = is_second
                     || was_stopped_before
                     || history.lost_between(uid, since.saturating_sub(LATE), now);
-                if !is_excused && now + SLACK < deleted + grace {
+                let killable = history.killable_at(uid, now).unwrap_or(deleted + grace);
+                if !is_excused && now + SLACK < killable {
                     let text = format!("{entry}: deleted at {deleted:?} with {grace:?} of grace");
                     broken.push(Broken::new("grace periods are kept", text));
                 }

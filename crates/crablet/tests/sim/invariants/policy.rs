@@ -12,6 +12,7 @@ use crate::sim::pods::Policy;
 struct Instances {
     started: u32,
     last_code: Option<i32>,
+    last_start: Duration,
     /// The form of the pod that all this is about.
     wanted_since: Option<Duration>,
 }
@@ -38,7 +39,8 @@ pub fn check(history: &History<'_>) -> Vec<Broken> {
             continue;
         }
         let wanted_since = history.wanted_since(uid, entry.elapsed);
-        if instances.wanted_since != wanted_since {
+        let hears = history.news_after(uid, instances.last_start, entry.elapsed);
+        if instances.wanted_since != wanted_since || hears {
             *instances = Instances { wanted_since, ..Instances::default() };
         }
         let violated = match history.plan_of(uid).map(|plan| plan.policy) {
@@ -50,6 +52,7 @@ pub fn check(history: &History<'_>) -> Vec<Broken> {
             broken.push(Broken::new("restart policies are kept", entry.to_string()));
         }
         instances.started += 1;
+        instances.last_start = entry.elapsed;
         instances.last_code = None;
     }
     broken

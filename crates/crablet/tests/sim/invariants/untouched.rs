@@ -37,7 +37,7 @@ pub fn check(history: &History<'_>) -> Vec<Broken> {
                 );
                 if let Some(uid) = &container.uid
                     && let Some(since) = history.unwanted_since(uid, now)
-                    && now > since + UNDER_WAY
+                    && history.must_know(uid, since, now)
                 {
                     broken.push(Broken::new("what nobody wants is not started", entry.to_string()));
                 }
@@ -72,6 +72,7 @@ fn is_excused(history: &History<'_>, container: &Subject, started: Duration, now
     // The end of a pod that was removed and put back goes on under the same UID, and so does the restart of one that was
     // edited: with starts that were under way.
     history.changed_between(uid, started, now)
+        || history.news_after(uid, started, now)
         || history.unwanted_between(uid, started.saturating_sub(UNDER_WAY), now)
         || history.edited_between(uid, started.saturating_sub(UNDER_WAY), now)
         || history.lost_between(uid, started.saturating_sub(LATE), now)

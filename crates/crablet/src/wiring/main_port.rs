@@ -1,0 +1,144 @@
+//! Port 10250 on a node that has joined a cluster.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use anyhow::Context;
+use bytes::Bytes;
+use crablet_certificates::{Serving, Source, Store, store};
+use crablet_config::{Settings, TlsVersion};
+use crablet_host::{LinuxFiles, SystemClock};
+use crablet_model::api;
+use crablet_server::{
+    ApiReviews, AuthorizationMode, KubeletServer, KubeletServerPorts, KubeletServerSettings, TlsSettings,
+};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::logs::FoundLogs;
+use super::{Agent, PodView};
+
+/// Opened before the agent starts: an address that is taken ends the program.
+pub struct MainPort {
+    listener: TcpListener,
+}
+
+impl MainPort {
+    pub async fn open(settings: &Settings) -> anyhow::Result<Self> {
+        let address = SocketAddr::from((settings.address, settings.port));
+        let listener = TcpListener::bind(address).await;
+        Ok(Self { listener: listener.with_context(|| format!("cannot listen on {address}"))? })
+    }
+
+    /// Answers from now on.
+    pub async fn serve(self, settings: &Settings, agent: &mut Agent) -> anyhow::Result<()> {
+        let certificate =
+            certificate(settings, agent).await.context("cannot get a certificate to serve with")?;
+        let authentication = &settings.authentication;
+        let wanted = KubeletServerSettings {
+            node: settings.node_name.as_str().into(),
+            tls: TlsSettings {
+                min_version: match settings.tls_min_version {
+                    TlsVersion::Tls12 => "VersionTLS12".to_owned(),
+                    TlsVersion::Tls13 => "VersionTLS13".to_owned(),
+                },
+                cipher_suites: settings.tls_cipher_suites.clone(),
+            },
+            client_ca_file: authentication.client_ca_file.clone(),
+            token_webhook: authentication.webhook.then_some(authentication.webhook_cache_ttl),
+            anonymous: authentication.anonymous,
+            authorization: match &settings.authorization {
+                rules if rules.webhook => {
+                    AuthorizationMode::Webhook { allowed_for: rules.allow_ttl, denied_for: rules.deny_ttl }
+                }
+                _ => AuthorizationMode::AlwaysAllow,
+            },
+            debugging_handlers: settings.enable_debugging_handlers,
+            split_log_streams: settings.feature_gates.enabled("PodLogsQuerySplitStreams"),
+        };
+        let view: Arc<dyn PodView> = Arc::new(agent.served_view());
+        let reviews = agent.api.clone().map(|api| Arc::new(ApiReviews::new(api)) as _);
+        let ports = KubeletServerPorts {
+            certificate,
+            pods: view,
+            logs: Arc::new(FoundLogs { view: agent.view.clone(), runtime: agent.runtime.clone() }),
+            reviews,
+            configz: Bytes::copy_from_slice(settings.configz.0.as_bytes()),
+            files: Arc::new(LinuxFiles),
+            clock: Arc::new(SystemClock),
+        };
+        let server = KubeletServer::new(wanted, ports).await.context("port 10250")?;
+        agent.tasks.spawn(server.serve(self.listener, std::future::pending()));
+        Ok(())
+    }
+}
+
+async fn certificate(
+    settings: &Settings,
+    agent: &mut Agent,
+) -> anyhow::Result<watch::Receiver<Option<Arc<rustls::sign::CertifiedKey>>>> {
+    let files = Arc::new(LinuxFiles);
+    let source = match (&agent.api, &settings.tls_cert_file, &settings.tls_private_key_file) {
+        (Some(api), certificate, key) if settings.server_tls_bootstrap => {
+            let store =
+                Store::new(files.clone(), Arc::new(SystemClock), settings.cert_dir.clone(), store::SERVER);
+            let store = match (certificate, key) {
+                (Some(certificate), Some(key)) => store.with_fallback(certificate.clone(), key.clone()),
+                _ => store,
+            };
+            Source::Requested {
+                store,
+                node_name: settings.node_name.clone(),
+                api: api.clone(),
+                addresses: addresses(settings, agent.node_view.clone(), &mut agent.tasks),
+                dns_only: settings.feature_gates.enabled("AllowDNSOnlyNodeCSR"),
+                rng: fastrand::Rng::new(),
+            }
+        }
+        (_, Some(certificate), Some(key)) => {
+            Source::Files { certificate: certificate.clone(), key: key.clone() }
+        }
+        _ => Source::SelfSigned {
+            folder: settings.cert_dir.clone(),
+            host: settings.node_name.clone(),
+            addresses: settings
+                .node_ips
+                .iter()
+                .copied()
+                .filter(|ip| !ip.is_unspecified())
+                .collect::<Vec<IpAddr>>(),
+        },
+    };
+    Ok(Serving::start(source, files, Arc::new(SystemClock), &mut agent.tasks).await?.certificate)
+}
+
+/// What the Node says of its addresses, in the form in which a certificate names them.
+fn addresses(
+    settings: &Settings,
+    mut view: watch::Receiver<Arc<super::NodeView>>,
+    tasks: &mut JoinSet<()>,
+) -> watch::Receiver<Vec<api::NodeAddress>> {
+    let (sender, receiver) = watch::channel(Vec::new());
+    let host = settings.node_name.clone();
+    tasks.spawn(async move {
+        loop {
+            let ips = view.borrow_and_update().host_ips.clone();
+            let address =
+                |type_: &str, address: String| api::NodeAddress { type_: type_.to_owned(), address };
+            let mut addresses: Vec<_> = ips.iter().map(|ip| address("InternalIP", ip.to_string())).collect();
+            if !addresses.is_empty() {
+                addresses.push(address("Hostname", host.clone()));
+            }
+            sender.send_if_modified(|known| {
+                let is_new = *known != addresses;
+                *known = addresses;
+                is_new
+            });
+            if view.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    });
+    receiver
+}

@@ -1,0 +1,176 @@
+//! Joins rooms that do not know each other: each declares what it needs, and here is who does it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use crablet_apiserver::events::Recorder;
+use crablet_config::Settings;
+use crablet_cri::ErrorKind;
+use crablet_cri::client::CriClient;
+use crablet_cri::client::preflight;
+use crablet_model::cgroup::CgroupDriver;
+use crablet_model::events::{Event, NodeEvent};
+use crablet_model::quantity::Quantity;
+use crablet_model::{PodRef, PodUid, api};
+use crablet_node::NodeEvents;
+use crablet_planner::pod::config::{MountedVolume, SubPath};
+use crablet_pods::events::EventSink;
+use crablet_pods::ports::{PodCgroups, PodVolumes};
+use crablet_resources::{CgroupSettings, Cgroups, LinuxCgroups, NodeLimits};
+use crablet_volumes::{VolumeEvents, Volumes};
+use tokio::sync::OnceCell;
+
+use crate::machine::Machine;
+
+/// Pods' volumes, as the pods room wants them.
+pub struct TheVolumes(pub Arc<Volumes>);
+
+#[async_trait]
+impl PodVolumes for TheVolumes {
+    async fn set_up(&self, pod: &api::Pod) -> Result<BTreeMap<String, MountedVolume>, String> {
+        let mounted = self.0.set_up(pod).await?;
+        let same = |(name, v): (String, crablet_volumes::MountedVolume)| {
+            (name, MountedVolume { host_path: v.host_path, read_only: v.read_only, relabel: v.relabel })
+        };
+        Ok(mounted.into_iter().map(same).collect())
+    }
+
+    fn pod_changed(&self, id: &PodRef, json: &Arc<[u8]>) {
+        self.0.pod_changed(json.clone(), id);
+    }
+
+    async fn sub_path(&self, id: &PodRef, container: &str, wanted: &SubPath) -> Result<String, String> {
+        self.0.sub_path(id, container, wanted.index, &wanted.volume, &wanted.path).await
+    }
+
+    async fn tear_down(&self, id: &PodRef) -> Result<(), String> {
+        self.0.tear_down(id).await
+    }
+}
+
+/// Pods' cgroups. Made when the first pod needs them, because only the runtime knows who manages cgroups here, and it
+/// may not be up yet.
+pub struct RealCgroups {
+    runtime: Arc<CriClient>,
+    settings: CgroupSettings,
+    cgroups: OnceCell<Arc<Cgroups>>,
+}
+
+impl RealCgroups {
+    pub fn new(settings: &Settings, machine: &Machine, runtime: Arc<CriClient>) -> Self {
+        Self { runtime, settings: cgroup_settings(settings, machine), cgroups: OnceCell::new() }
+    }
+
+    async fn cgroups(&self) -> Result<&Arc<Cgroups>, String> {
+        self.cgroups.get_or_try_init(|| self.make()).await
+    }
+
+    async fn make(&self) -> Result<Arc<Cgroups>, String> {
+        let mut settings = self.settings.clone();
+        match self.runtime.cgroup_driver().await {
+            Ok(Some(preflight::CgroupDriver::Systemd)) => settings.driver = CgroupDriver::Systemd,
+            Ok(Some(preflight::CgroupDriver::Cgroupfs)) => settings.driver = CgroupDriver::Cgroupfs,
+            // The runtime leaves it to the configuration.
+            Ok(None) => {}
+            Err(error) if error.kind == ErrorKind::Unimplemented => {}
+            Err(error) => return Err(format!("cannot ask the runtime for its cgroup driver: {error}")),
+        }
+        let driver = settings.driver;
+        let cgroups = Cgroups::new(settings, Arc::new(LinuxCgroups::find()?));
+        cgroups.start().await?;
+        if let Err(error) = cgroups.enforce_allocatable().await {
+            tracing::error!(
+                error,
+                "what all pods together may use cannot be limited; pods run without that limit"
+            );
+        }
+        tracing::info!(?driver, "Pods have cgroups of their own");
+        Ok(cgroups)
+    }
+}
+
+#[async_trait]
+impl PodCgroups for RealCgroups {
+    async fn parent(&self, pod: &api::Pod) -> Result<String, String> {
+        if !self.settings.per_qos {
+            return Ok(String::new());
+        }
+        Ok(self.cgroups().await?.pod_parent(pod))
+    }
+
+    async fn ensure(&self, pod: &api::Pod) -> Result<(), String> {
+        if !self.settings.per_qos {
+            return Ok(());
+        }
+        self.cgroups().await?.ensure_pod(pod).await
+    }
+
+    async fn remove(&self, uid: &PodUid) -> Result<(), String> {
+        if !self.settings.per_qos {
+            return Ok(());
+        }
+        self.cgroups().await?.remove_pod(uid).await
+    }
+}
+
+fn cgroup_settings(settings: &Settings, machine: &Machine) -> CgroupSettings {
+    let reserved = |resource: &str| -> Quantity {
+        let of = |map: &BTreeMap<String, String>| {
+            map.get(resource).and_then(|text| Quantity::parse(text).ok()).unwrap_or(Quantity::ZERO)
+        };
+        let (system, kube) = (of(&settings.system_reserved), of(&settings.kube_reserved));
+        Quantity::from_milli(system.milli_value().saturating_add(kube.milli_value()), Default::default())
+    };
+    let enforced = settings.enforce_node_allocatable.iter().any(|what| what == "pods");
+    let left = |capacity: i64, reserved: i64| if enforced { (capacity - reserved).max(0) } else { capacity };
+    CgroupSettings {
+        per_qos: settings.cgroups_per_qos,
+        // As upstream: pods' cgroups are at the top unless somebody says otherwise.
+        root: if settings.cgroup_root.is_empty() { "/".to_owned() } else { settings.cgroup_root.clone() },
+        driver: match settings.cgroup_driver {
+            crablet_config::CgroupDriver::Systemd => CgroupDriver::Systemd,
+            crablet_config::CgroupDriver::Cgroupfs => CgroupDriver::Cgroupfs,
+        },
+        pod_pids_limit: settings.pod_pids_limit.and_then(|limit| i64::try_from(limit).ok()).unwrap_or(-1),
+        cpu_quota: settings.cpu_cfs_quota,
+        cpu_period: settings.cpu_cfs_quota_period,
+        allocatable: Some(NodeLimits {
+            memory: left(machine.memory_bytes, reserved("memory").value()),
+            milli_cpu: left(machine.milli_cpus, reserved("cpu").milli_value()),
+            pids: None,
+            cpus: None,
+        }),
+        page_sizes: machine.hugepage_sizes.clone(),
+    }
+}
+
+/// Who hears of events: the port's own sink, or the cluster.
+pub struct Events {
+    pub recorder: Option<Recorder>,
+    pub local: Arc<dyn EventSink>,
+}
+
+impl EventSink for Events {
+    fn emit(&self, event: Event) {
+        match &self.recorder {
+            Some(recorder) => recorder.pod(event),
+            None => self.local.emit(event),
+        }
+    }
+}
+
+impl VolumeEvents for Events {
+    fn emit(&self, event: Event) {
+        EventSink::emit(self, event);
+    }
+}
+
+impl NodeEvents for Events {
+    fn emit(&self, event: NodeEvent) {
+        match &self.recorder {
+            Some(recorder) => recorder.node(event),
+            None => tracing::info!(reason = event.reason, event.message = event.message, "Event occurred"),
+        }
+    }
+}

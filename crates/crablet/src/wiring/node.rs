@@ -1,0 +1,205 @@
+//! The node's part of the wiring: what it is told at start, and who hears what it finds out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crablet_config::{KUBERNETES_VERSION, Settings};
+use crablet_cri::Runtime;
+use crablet_model::api;
+use crablet_model::quantity::Quantity;
+use crablet_model::runtime::ListedImage;
+use crablet_node::{NodeSettings, NodeView, RuntimeHandler, RuntimeState};
+use crablet_planner::pod::NodeFacts;
+use crablet_pods::cluster::Cluster;
+use crablet_pods::pleg::RuntimeHealth;
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
+
+/// Between two looks at the images without a reason.
+const IMAGES_PACE: Duration = Duration::from_secs(300);
+/// Pulls come in bursts: one look for all of them.
+const AFTER_PULL: Duration = Duration::from_secs(2);
+/// As upstream: how long a runtime may be out of reach before the node says so.
+const RUNTIME_PATIENCE: Duration = Duration::from_secs(30);
+const LIST_DEADLINE: Duration = Duration::from_secs(30);
+
+pub fn settings(settings: &Settings) -> NodeSettings {
+    let quantities = |map: &BTreeMap<String, String>| {
+        map.iter().filter_map(|(name, text)| Some((name.clone(), Quantity::parse(text).ok()?))).collect()
+    };
+    let taint = |taint: &crablet_config::Taint| api::Taint {
+        key: taint.key.clone(),
+        value: Some(taint.value.clone()).filter(|value| !value.is_empty()),
+        effect: taint.effect.clone(),
+        time_added: None,
+    };
+    NodeSettings {
+        node_name: settings.node_name.clone(),
+        labels: settings.node_labels.clone(),
+        taints: settings.register_with_taints.iter().map(taint).collect(),
+        register: settings.register_node,
+        node_ips: settings.node_ips.clone(),
+        cloud_external: settings.cloud_provider_external,
+        provider_id: settings.provider_id.clone(),
+        port: settings.port,
+        status_update: settings.node_status_update_frequency,
+        status_report: settings.node_status_report_frequency,
+        lease_seconds: i32::try_from(settings.node_lease_duration_seconds).unwrap_or(i32::MAX),
+        max_pods: settings.max_pods.into(),
+        pods_per_core: settings.pods_per_core.into(),
+        system_reserved: quantities(&settings.system_reserved),
+        kube_reserved: quantities(&settings.kube_reserved),
+        eviction_hard: match settings.allocatable_ignores_eviction {
+            true => BTreeMap::new(),
+            false => settings.eviction_hard.clone(),
+        },
+        max_images: settings.node_status_max_images.map_or(-1, |max| i32::try_from(max).unwrap_or(-1)),
+        controller_attach_detach: settings.enable_controller_attach_detach,
+        local_storage_isolation: settings.local_storage_capacity_isolation,
+        kubelet_version: KUBERNETES_VERSION.to_owned(),
+        // None of those that upstream declares is there yet.
+        declared_features: Vec::new(),
+    }
+}
+
+/// Tells the node how the runtime is. A runtime that is out of reach for a moment is none of the cluster's business.
+pub async fn follow_health(mut health: watch::Receiver<RuntimeHealth>, state: watch::Sender<RuntimeState>) {
+    loop {
+        let now = health.borrow_and_update().clone();
+        let is_lost = now.lost.is_some();
+        if !is_lost {
+            state.send_replace(state_of(&now, None));
+        }
+        let changed = health.changed();
+        let next = match is_lost {
+            true => timeout(RUNTIME_PATIENCE, changed).await,
+            false => Ok(changed.await),
+        };
+        match next {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return std::future::pending().await,
+            Err(_) => {
+                state.send_replace(state_of(&now, Some("container runtime is down")));
+                if health.changed().await.is_err() {
+                    return std::future::pending().await;
+                }
+            }
+        }
+    }
+}
+
+fn state_of(health: &RuntimeHealth, down: Option<&str>) -> RuntimeState {
+    let status = health.status.clone().unwrap_or_default();
+    let problem = status.problem.map(|problem| format!("container runtime not ready: {problem}"));
+    RuntimeState {
+        checked: health.status.is_some(),
+        version: Some(health.version.clone()).filter(|version| !version.is_empty()),
+        errors: down.map(str::to_owned).into_iter().chain(problem).collect(),
+        network_error: status
+            .network_problem
+            .map(|problem| format!("container runtime network not ready: {problem}")),
+        handlers: status
+            .handlers
+            .into_iter()
+            .map(|handler| RuntimeHandler {
+                name: handler.name,
+                recursive_read_only_mounts: handler.recursive_read_only_mounts,
+                user_namespaces: handler.user_namespaces,
+            })
+            .collect(),
+        supplemental_groups_policy: status.supplemental_groups_policy,
+        shutting_down: false,
+    }
+}
+
+/// Keeps the list of images that the Node shows: looked at after pulls, and now and then without a reason.
+pub async fn follow_images(
+    runtime: Arc<dyn Runtime>,
+    pulled: Arc<Notify>,
+    images: watch::Sender<Arc<Vec<api::ContainerImage>>>,
+) {
+    loop {
+        match timeout(LIST_DEADLINE, runtime.list_images()).await {
+            Ok(Ok(listed)) => {
+                let fresh = Arc::new(shown(listed));
+                images.send_if_modified(|known| {
+                    let is_new = *known != fresh;
+                    *known = fresh;
+                    is_new
+                });
+            }
+            Ok(Err(error)) => tracing::debug!(%error, "cannot list images"),
+            Err(_) => tracing::debug!("the runtime does not list its images in time"),
+        }
+        // A pull notifies; otherwise it is time.
+        if timeout(IMAGES_PACE, pulled.notified()).await.is_ok() {
+            sleep(AFTER_PULL).await;
+        }
+    }
+}
+
+/// Images of one size in the order of their ids, last first, as upstream.
+fn shown(mut listed: Vec<ListedImage>) -> Vec<api::ContainerImage> {
+    listed.sort_by(|a, b| b.size.cmp(&a.size).then_with(|| b.id.cmp(&a.id)));
+    let shown = |image: ListedImage| api::ContainerImage {
+        names: Some(image.digests.into_iter().chain(image.tags).collect()),
+        size_bytes: i64::try_from(image.size).ok(),
+    };
+    listed.into_iter().map(shown).collect()
+}
+
+/// Tells everybody what the Node object says: addresses and amounts to the pods, its owner to the mirrors, pods' addresses
+/// to the runtime.
+pub async fn follow_node(
+    mut view: watch::Receiver<Arc<NodeView>>,
+    facts: watch::Sender<Arc<NodeFacts>>,
+    known: watch::Sender<bool>,
+    cluster: Option<Arc<Cluster>>,
+    runtime: Arc<dyn Runtime>,
+) {
+    let mut cidrs = Vec::new();
+    loop {
+        let node = view.borrow_and_update().clone();
+        facts.send_if_modified(|facts| {
+            let mut fresh = (**facts).clone();
+            take_in(&mut fresh, &node);
+            // As upstream: a node that stands alone shows no address.
+            if cluster.is_some() {
+                fresh.host_ips.clone_from(&node.host_ips);
+            }
+            let is_new = fresh != **facts;
+            if is_new {
+                *facts = Arc::new(fresh);
+            }
+            is_new
+        });
+        if let Some(cluster) = &cluster {
+            cluster.mirrors.set_node(node.uid.clone().filter(|_| !node.deleting));
+        }
+        if node.pod_cidrs != cidrs {
+            cidrs.clone_from(&node.pod_cidrs);
+            if let Err(error) = runtime.set_pod_cidr(&cidrs.join(",")).await {
+                tracing::warn!(%error, podCIDR = cidrs.join(","), "the runtime does not take the addresses of pods");
+            }
+        }
+        // Last: who waits for the node finds all of the above done.
+        known.send_if_modified(|known| !std::mem::replace(known, node.synced) && node.synced);
+        if view.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+    }
+}
+
+fn take_in(facts: &mut NodeFacts, node: &NodeView) {
+    let amount = |name: &str| node.allocatable.get(name);
+    if let Some(memory) = amount("memory") {
+        facts.allocatable_memory = memory.value();
+    }
+    if let Some(cpu) = amount("cpu") {
+        facts.allocatable_milli_cpu = cpu.milli_value();
+    }
+    if let Some(storage) = amount("ephemeral-storage") {
+        facts.allocatable_storage = storage.value();
+    }
+}
