@@ -206,7 +206,7 @@ async fn keep_memory_small() {
     let mut pause = Duration::from_secs(5);
     loop {
         tokio::time::sleep(pause).await;
-        pause = Duration::from_secs(60);
+        pause = Duration::from_secs(10);
         if memory::resident_bytes().unwrap_or(u64::MAX) > settled + WORTHWHILE {
             // A trim that failed to run is tried again a minute later.
             let _ = tokio::task::spawn_blocking(give_back).await;
