@@ -6,25 +6,41 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use crablet_testbed::process::output_of;
 
 use super::support::{CRABLET, Running};
 
-const KUBECONFIG: &str = "apiVersion: v1
+/// A certificate with its key, as PEM: good enough for an authority and for a node that nobody answers.
+fn certificate() -> Result<(String, String)> {
+    let made = rcgen::generate_simple_self_signed(["node1".to_owned()])?;
+    Ok((made.cert.pem(), made.signing_key.serialize_pem()))
+}
+
+/// A kubeconfig as kubeadm writes it; nobody answers at the server's address.
+fn kubeconfig(user: &str) -> Result<String> {
+    let authority = BASE64_STANDARD.encode(certificate()?.0);
+    Ok(format!(
+        "apiVersion: v1
 kind: Config
 clusters:
 - name: kubernetes
   cluster:
-    certificate-authority-data: LS0tLS1CRUdJTg==
+    certificate-authority-data: {authority}
     server: https://10.0.0.10:6443
 contexts:
 - name: node
-  context: {cluster: kubernetes, user: node}
+  context: {{cluster: kubernetes, user: node}}
 current-context: node
 users:
 - name: node
-  user: {token: abcdef.0123456789abcdef}
-";
+  user: {{{user}}}
+"
+    ))
+}
+
+const TOKEN: &str = "token: abcdef.0123456789abcdef";
 
 /// A machine made of the real one with empty `/var/lib` and `/var/log`, changes to `/etc` that nobody else sees, and no
 /// network but the loopback. `script` runs on it, and ends with `exec`.
@@ -88,7 +104,7 @@ exec $CRABLET $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARG
 fn kubeadms_unit_starts_it() -> Result<()> {
     let home = tempfile::tempdir()?;
     let write = |name: &str, text: &str| fs::write(home.path().join(name), text);
-    write("ca.crt", "-----BEGIN CERTIFICATE-----\n")?;
+    write("ca.crt", &certificate()?.0)?;
     // As `kubeadm join --node-name` on a control plane writes it.
     write(
         "kubeadm-flags.env",
@@ -103,13 +119,17 @@ fn kubeadms_unit_starts_it() -> Result<()> {
     // While joining.
     // Test machines may have cgroup v1, which a node must be allowed to have.
     write("config.yaml", &format!("{}failCgroupV1: false\n", fixture("kubeadm.yaml")))?;
-    write("bootstrap-kubelet.conf", KUBECONFIG)?;
+    write("bootstrap-kubelet.conf", &kubeconfig(TOKEN)?)?;
     let mut agent = machine(home.path(), KUBEADM)?;
     is_healthy(&agent)?;
     ensure!(agent.stop()?.success(), "{}", agent.log()?);
 
-    // Joined: kubeadm has removed the bootstrap file.
-    fs::rename(home.path().join("bootstrap-kubelet.conf"), home.path().join("kubelet.conf"))?;
+    // Joined: there is a certificate, and kubeadm has removed the bootstrap file.
+    fs::remove_file(home.path().join("bootstrap-kubelet.conf"))?;
+    let (chain, key) = certificate()?;
+    let [chain, key] = [chain, key].map(|pem| BASE64_STANDARD.encode(pem));
+    let user = format!("client-certificate-data: {chain}, client-key-data: {key}");
+    write("kubelet.conf", &kubeconfig(&user)?)?;
     let mut agent = machine(home.path(), KUBEADM)?;
     is_healthy(&agent)?;
     ensure!(agent.stop()?.success(), "{}", agent.log()?);
@@ -120,7 +140,7 @@ fn kubeadms_unit_starts_it() -> Result<()> {
 fn node_e2es_command_line_starts_it() -> Result<()> {
     let home = tempfile::tempdir()?;
     fs::write(home.path().join("kubelet-config"), fixture("node-e2e.yaml"))?;
-    fs::write(home.path().join("kubeconfig"), KUBECONFIG)?;
+    fs::write(home.path().join("kubeconfig"), kubeconfig(TOKEN)?)?;
     let script = "
 mkdir -p /var/lib/kubelet /var/lib/e2e/static-pods604095467 /var/lib/e2e/kubelet.conf.d
 cd /var/lib/e2e
