@@ -15,12 +15,20 @@ const MAX_NAMES_PER_IMAGE: usize = 5;
 
 /// What this program was built for, in the API's words.
 pub fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        "x86" => "386",
-        "powerpc64" => "ppc64le",
-        other => other,
+    if cfg!(target_arch = "x86_64") {
+        "amd64"
+    } else if cfg!(target_arch = "aarch64") {
+        "arm64"
+    } else if cfg!(target_arch = "x86") {
+        "386"
+    } else if cfg!(target_arch = "powerpc64") {
+        "ppc64le"
+    } else if cfg!(target_arch = "s390x") {
+        "s390x"
+    } else if cfg!(target_arch = "arm") {
+        "arm"
+    } else {
+        "unknown"
     }
 }
 
