@@ -356,7 +356,7 @@ impl Worker {
                 let Some(running) = self.running.remove(&key) else { return };
                 self.session.ops.remove(&key);
                 if !is_failure(&outcome) {
-                    self.session.done.insert(key, (running.action, now));
+                    self.session.succeeded(running.action, now);
                 }
                 memory.absorb(&mut self.session, outcome, now);
                 self.record = record::encode(&self.id, memory);

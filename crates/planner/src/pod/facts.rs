@@ -74,11 +74,19 @@ pub struct Session {
 }
 
 impl Session {
+    /// Takes in that an action succeeded. An instance that was started counts also if nobody ever sees it: it may be
+    /// removed behind the agent's back before the next inspection.
+    pub fn succeeded(&mut self, action: Action, now: Timestamp) {
+        if let Action::StartContainer { container, attempt, .. } = &action {
+            self.saw_attempt(container, *attempt);
+        }
+        self.done.insert(action.key(), (action, now));
+    }
+
     /// Takes in an inspection: what was seen counts, and what is gone is forgotten.
     pub fn observe(&mut self, runtime: &PodRuntime) {
         for container in &runtime.containers {
-            let highest = self.seen_attempts.entry(container.name.clone()).or_default();
-            *highest = (*highest).max(container.restart_count);
+            self.saw_attempt(&container.name, container.restart_count);
         }
         let known = |id: &str| {
             runtime.sandboxes.iter().any(|s| s.id == id) || runtime.containers.iter().any(|c| c.id == id)
@@ -89,6 +97,15 @@ impl Session {
             OpKey::Sandbox(id) | OpKey::Container(id) => known(id),
             _ => true,
         });
+    }
+
+    fn saw_attempt(&mut self, container: &str, attempt: u32) {
+        match self.seen_attempts.get_mut(container) {
+            Some(highest) => *highest = (*highest).max(attempt),
+            None => {
+                self.seen_attempts.insert(container.to_owned(), attempt);
+            }
+        }
     }
 }
 

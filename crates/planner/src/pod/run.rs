@@ -384,11 +384,7 @@ fn next_attempt(draft: &Draft<'_>, container: &str) -> u32 {
     let session = draft.facts.session;
     let known = draft.facts.runtime.instances(container).map(|c| c.restart_count).max();
     let seen = session.seen_attempts.get(container).copied();
-    let started = match session.done.get(&OpKey::Start(container.to_owned())) {
-        Some((Action::StartContainer { attempt, .. }, _)) => Some(*attempt),
-        _ => None,
-    };
-    let newest = known.max(seen).max(started).max(published_attempt(draft, container));
+    let newest = known.max(seen).max(published_attempt(draft, container));
     newest.map_or(0, |n| n.saturating_add(1))
 }
 

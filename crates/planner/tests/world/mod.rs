@@ -113,7 +113,7 @@ pub fn any_world() -> impl Strategy<Value = World> {
 }
 
 impl World {
-    fn new(containers: usize, policy: &str, host_network: bool, grace: i64) -> Self {
+    pub fn new(containers: usize, policy: &str, host_network: bool, grace: i64) -> Self {
         let spec: Vec<_> = (0..containers)
             .map(|i| serde_json::json!({"name": format!("c{i}"), "image": format!("example.test/i{i}:1")}))
             .collect();
@@ -280,7 +280,7 @@ impl World {
         self.session.ops.remove(&key);
         let outcome = if well { self.take_effect(&action) } else { failure(&action) };
         if well {
-            self.session.done.insert(key, (action, self.now));
+            self.session.succeeded(action, self.now);
         }
         self.memory.absorb(&mut self.session, outcome, self.now);
     }
