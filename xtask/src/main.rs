@@ -46,8 +46,11 @@ usage: cargo xtask <command>
                                     boot a Debian node with systemd and cgroup v2, run a script in it, exit with its code
          --kubelet   `crablet` unless said; it is a unit `kubelet.service` that the script starts
          --script    without one: static pods, and what the node looks like
-  vm --test [--kubelet crablet|upstream]
-                                    the tests that need such a node; the last line counts them
+  vm --join [--kubelet crablet|upstream|PATH]
+                                    `kubeadm join` makes such a node part of a real cluster: it runs pods, is rebooted,
+                                    and leaves by `kubeadm reset`
+  vm --test [--kubelet crablet|upstream|PATH]
+                                    the tests that need such a node, with both kubelets; the last line counts them
   bench idle [--pods N] [--seconds N] [--runtime pinned|debian] [--upstream PATH]
                                     what Crablet costs while nothing happens, beside upstream's kubelet
   bench node [--rounds N] [--pods N] [--idle SECONDS] [--reactions N] [--only crablet|upstream]
@@ -55,6 +58,10 @@ usage: cargo xtask <command>
                                     the same work in a cluster on both kubelets, beside a bare CRI client; writes
                                     `docs/benchmarks.md`, unless only one kubelet is asked for
          --binary    this build of Crablet instead of a release build
+  bench sessions [--rounds N] [--seconds N] [--followers N] [--sessions N] [--only crablet|upstream]
+                 [--binary PATH]
+                                    what `logs -f` and `exec` cost both kubelets; writes
+                                    `docs/benchmarks-sessions.md`, unless only one kubelet is asked for
   protos                            generate the gRPC code again";
 
 fn main() -> ExitCode {

@@ -182,6 +182,12 @@ impl Said {
         values.last().map(String::as_str)
     }
 
+    /// All values of a flag, in their order.
+    pub fn all(&self, flag: &str) -> &[String] {
+        let said = self.values.iter().find(|(setting, _)| setting.flag == Some(flag));
+        said.map_or(&[], |(_, values)| values)
+    }
+
     /// Writes over what the file says. Every value that was said must make sense, also one that a later one replaces.
     pub fn apply(&self, tree: &mut Tree) -> Result<(), Problem> {
         for (setting, texts) in &self.values {

@@ -5,6 +5,7 @@
 //! | [`schema`] | the one table: field, flag, kind, default, doc, effect |
 //! | [`flags`] | the command line's grammar, as upstream's parser reads it |
 //! | [`yaml`], [`decode`] | KubeletConfiguration v1beta1: a tree with lines, and the values in it |
+//! | `flagz` | what each flag is set to, for `/flagz` |
 //! | [`sources`] | defaults, the file, drop-ins and flags, put together |
 //! | [`tree`] | the effective configuration: a value and its origin for every setting |
 //! | [`validate`] | upstream's rules for the whole |
@@ -27,6 +28,7 @@ pub mod defaults;
 pub mod error;
 pub mod explain;
 pub mod flags;
+mod flagz;
 pub mod gates;
 pub mod go;
 pub mod help;
@@ -49,8 +51,8 @@ pub use error::{Problem, UsageError};
 pub use gates::Gates;
 pub use reload::{Reload, reload_diff};
 pub use settings::{
-    Authentication, Authorization, CgroupDriver, ChangeDetection, Configz, Headers, ImagePulls, LogFormat,
-    LogStreams, Logging, Settings, Taint, TlsVersion, local_socket,
+    Authentication, Authorization, ChangeDetection, Configz, Headers, ImagePulls, LogFormat, LogStreams,
+    Logging, Settings, Taint, TlsVersion, local_socket,
 };
 pub use version::{KUBERNETES_VERSION, VERSION_LINE};
 
@@ -161,6 +163,7 @@ fn agent(args: &[String], env: &Environment, files: &impl Files) -> Result<Comma
         Some(version::Asked::Nothing) | None => None,
     };
     let mut settings = settings_of(&said, env, files)?;
+    settings.flags = flagz::values(&said);
     if let Some(version) = reported {
         settings.reported_version = version.into();
     }

@@ -7,11 +7,12 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crablet_model::cgroup::CgroupDriver;
 use serde_json::Value;
 
 use crate::error::{Problem, UsageError};
 use crate::labels::is_dns_subdomain;
-use crate::settings::{CgroupDriver, Configz, Headers, ImagePulls, LogFormat, LogStreams, Logging, Settings};
+use crate::settings::{Configz, Headers, ImagePulls, LogFormat, LogStreams, Logging, Settings};
 use crate::sources::{self, Loaded};
 use crate::tree::Tree;
 use crate::{Environment, KUBERNETES_VERSION, validate, value};
@@ -93,6 +94,11 @@ pub fn resolve(loaded: Loaded, env: &Environment) -> Result<Settings, UsageError
         authentication: cluster::authentication(&tree),
         authorization: cluster::authorization(&tree),
         enable_debugging_handlers: tree.is("enableDebuggingHandlers"),
+        enable_profiling_handler: tree.is("enableProfilingHandler"),
+        enable_debug_flags_handler: tree.is("enableDebugFlagsHandler"),
+        enable_system_log_handler: tree.is("enableSystemLogHandler"),
+        enable_system_log_query: tree.is("enableSystemLogQuery"),
+        flags: Default::default(),
         register_node: tree.is("registerNode"),
         register_with_taints: cluster::taints(&tree),
         cloud_provider_external: tree.text("--cloud-provider") == "external",
@@ -104,7 +110,6 @@ pub fn resolve(loaded: Loaded, env: &Environment) -> Result<Settings, UsageError
         kube_api_burst: count(&tree, "kubeAPIBurst"),
         event_record_qps: count(&tree, "eventRecordQPS"),
         event_burst: count(&tree, "eventBurst"),
-        content_type: tree.text("contentType").to_owned(),
         enable_controller_attach_detach: tree.is("enableControllerAttachDetach"),
         change_detection_strategy: cluster::change_detection(&tree),
         max_pods: count(&tree, "maxPods"),

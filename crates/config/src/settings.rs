@@ -11,6 +11,8 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crablet_model::cgroup::CgroupDriver;
+
 use crate::gates::Gates;
 
 mod cluster;
@@ -94,6 +96,13 @@ pub struct Settings {
     pub authorization: Authorization,
     /// Serve logs, exec, attach and port-forward.
     pub enable_debugging_handlers: bool,
+    /// Serve what there is of `/debug/pprof`.
+    pub enable_profiling_handler: bool,
+    /// Serve `/debug/flags/v`.
+    pub enable_debug_flags_handler: bool,
+    /// Serve the machine's logs.
+    pub enable_system_log_handler: bool,
+    pub enable_system_log_query: bool,
 
     pub register_node: bool,
     pub register_with_taints: Vec<Taint>,
@@ -112,8 +121,6 @@ pub struct Settings {
     /// 0: client-go's own default, 5 per second.
     pub event_record_qps: u32,
     pub event_burst: u32,
-    /// The media type in which upstream speaks to the API server.
-    pub content_type: String,
     pub enable_controller_attach_detach: bool,
     pub change_detection_strategy: ChangeDetection,
 
@@ -165,6 +172,9 @@ pub struct Settings {
     /// Settings that were set to something else than their default and have no effect in this version: `--flag` or the
     /// path of the field.
     pub not_yet: Vec<String>,
+    /// What each flag is set to by the command line or its default, as `/flagz` shows it. Empty where no agent is meant
+    /// to run.
+    pub flags: BTreeMap<String, String>,
     /// The effective configuration as `/configz` shows it: a KubeletConfiguration in JSON. Also what a reload is compared
     /// with.
     pub configz: Configz,
@@ -184,13 +194,6 @@ impl Settings {
 /// Where the agent of this root directory answers local questions. Shared by the agent and `crablet explain`.
 pub fn local_socket(root_dir: &Path) -> PathBuf {
     root_dir.join("crablet.sock")
-}
-
-/// Who makes the cgroups of pods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CgroupDriver {
-    Cgroupfs,
-    Systemd,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

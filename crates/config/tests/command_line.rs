@@ -374,9 +374,13 @@ fn what_upstream_forgives_is_a_warning() {
 fn what_is_accepted_but_not_acted_upon_is_named() {
     let found = with_file(
         "--max-pods=9 --kubelet-cgroups=/k --containerd=/x --allowed-unsafe-sysctls=",
-        "evictionSoft: {}\nenableProfilingHandler: false\nfailSwapOn: true\nsyncFrequency: 3s",
+        "evictionSoft: {}\ntlsCurvePreferences: [29]\nfailSwapOn: true\nsyncFrequency: 3s",
     );
-    assert_eq!(found.not_yet, ["enableProfilingHandler", "--kubelet-cgroups"]);
+    assert_eq!(found.not_yet, ["tlsCurvePreferences", "--kubelet-cgroups"]);
+    // JSON is spoken whatever is said; who spells the default out need not hear of it.
+    let protobuf = "contentType: application/vnd.kubernetes.protobuf";
+    assert!(with_file("", protobuf).not_yet.is_empty());
+    assert_eq!(with_file("", "contentType: application/cbor").not_yet, ["contentType"]);
 }
 
 #[test]
@@ -535,7 +539,6 @@ fn a_node_in_a_cluster_has_these_defaults() {
     assert_eq!((found.node_status_max_images, found.node_lease_duration_seconds), (Some(50), 40));
     assert_eq!((found.kube_api_qps, found.kube_api_burst), (50, 100));
     assert_eq!((found.event_record_qps, found.event_burst), (50, 100));
-    assert_eq!(found.content_type, "application/vnd.kubernetes.protobuf");
     assert_eq!((found.max_pods, found.pods_per_core, found.pod_pids_limit), (110, 0, None));
     assert_eq!(found.cpu_cfs_quota_period, Duration::from_millis(100));
     assert!(found.cgroups_per_qos && found.enable_controller_attach_detach && found.enable_server);

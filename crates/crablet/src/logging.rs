@@ -61,6 +61,12 @@ impl Control {
         tracing::callsite::rebuild_interest_cache();
     }
 
+    /// Another verbosity from now on, until the configuration says something else.
+    pub fn set_verbosity(&self, verbosity: u32) {
+        self.levels.set_verbosity(verbosity);
+        tracing::callsite::rebuild_interest_cache();
+    }
+
     /// Writes what still waits in memory.
     pub fn flush(&self) {
         self.streams.flush();

@@ -10,8 +10,6 @@ use crablet_planner::pod::SwapControl;
 pub struct Machine {
     pub memory_bytes: i64,
     pub milli_cpus: i64,
-    /// The text of the configured `resolv.conf`.
-    pub resolv_conf: String,
     /// Files below `/sys/devices/system/cpu` that containers must not see.
     pub masked_paths: Vec<String>,
     pub selinux_enabled: bool,
@@ -22,7 +20,7 @@ pub struct Machine {
 
 impl Machine {
     /// Reads what can be read; what cannot stays at its harmless default.
-    pub fn read(resolv_conf: Option<&Path>) -> Self {
+    pub fn read() -> Self {
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
         Self {
             memory_bytes: fs::read_to_string("/proc/meminfo")
@@ -30,20 +28,12 @@ impl Machine {
                 .and_then(|t| memory(&t))
                 .unwrap_or_default(),
             milli_cpus: i64::try_from(cpus).unwrap_or(1) * 1000,
-            resolv_conf: resolv_conf.map(read_or_say).unwrap_or_default(),
             masked_paths: thermal_files(),
             selinux_enabled: Path::new("/sys/fs/selinux/enforce").exists(),
             hugepage_sizes: hugepage_sizes(),
             swap_control: swap_control(),
         }
     }
-}
-
-fn read_or_say(path: &Path) -> String {
-    fs::read_to_string(path).unwrap_or_else(|error| {
-        tracing::warn!(path = %path.display(), %error, "cannot read the resolver configuration; pods get none of it");
-        String::new()
-    })
 }
 
 /// `MemTotal:       24614144 kB`

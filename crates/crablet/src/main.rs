@@ -100,15 +100,12 @@ async fn agent(
     let listeners = Listeners::open(settings).await?;
     announce(settings, &listeners);
     let mut membership = join::join(settings).await?;
-    let main_port = match settings.enable_server && membership.is_some() {
-        true => Some(MainPort::open(settings).await?),
-        false => None,
-    };
+    let main_port = MainPort::open(settings, membership.is_some()).await?;
     let (ports, farewell) = Ports::real(settings, membership.as_ref().map(Membership::api))?;
     let mut agent = Agent::start(settings, ports);
     agent.serve(listeners);
     if let Some(main_port) = main_port {
-        main_port.serve(settings, &mut agent).await?;
+        main_port.serve(settings, &mut agent, log).await?;
     }
     watchdog.ready();
 

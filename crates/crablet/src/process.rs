@@ -5,8 +5,7 @@
 //! | [`command_line`] | what was typed, kept to be read again |
 //! | [`start`] | lock file, limits, folders, kubeconfig: what happens once, before the agent |
 //! | [`folders`] | the folders that other programs on a node expect, with their modes |
-//! | [`kubeconfig`] | is the file behind `--kubeconfig` one? |
-//! | [`join`] | how the node becomes known to its cluster: client, certificates |
+//! | [`join`] | how the node becomes known to its cluster: kubeconfig, client, certificates |
 //! | [`signals`] | SIGTERM and SIGINT ask for an orderly end, SIGHUP for a look at the configuration |
 //! | [`reload`] | a changed configuration, applied to the running agent as far as that goes |
 //! | [`run_once`] | `--runonce`: start the pods of the manifests, report, leave |
@@ -15,7 +14,6 @@
 pub mod command_line;
 pub mod folders;
 pub mod join;
-pub mod kubeconfig;
 pub mod reload;
 pub mod run_once;
 pub mod signals;

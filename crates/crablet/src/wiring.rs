@@ -1,44 +1,49 @@
 //! Joins the parts. The only place that starts long-lived tasks: they all live in [`Agent`] and end with it.
+//!
+//! | module | what it joins |
+//! |---|---|
+//! | [`outside`] | the agent to its cluster, or to what stands for one in standalone mode |
+//! | [`node`] | the Node to the runtime's health, images, pods and mirrors |
+//! | [`neighbours`] | rooms that do not know each other: pods to volumes and cgroups, all to events |
+//! | [`settings`] | the configuration to what each part is told of it |
+//! | [`listeners`], [`served`] | the local servers to pods and manifests |
+//! | [`main_port`], [`logs`], [`containers`] | port 10250 to the same, to containers' logs, and to containers |
+//! | [`farewell`] | the end of the process to calls of the runtime that are still under way |
 
+mod containers;
 mod farewell;
 mod listeners;
 mod logs;
 mod main_port;
 mod neighbours;
 mod node;
+mod outside;
+mod served;
+mod settings;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use async_trait::async_trait;
-use bytes::Bytes;
-use crablet_apiserver::events::Recorder;
-use crablet_apiserver::{ApiServer, ClusterObjects, NoObjects, ObjectSettings, Objects, Strategy};
-use crablet_config::{ChangeDetection, Settings};
+use crablet_apiserver::ApiServer;
+use crablet_config::Settings;
 use crablet_cri::Runtime;
 use crablet_cri::client::{CriClient, Timeouts};
 use crablet_host::{Clock, Files, LinuxFiles, SystemClock};
-use crablet_model::api;
 use crablet_model::events::NodeEvent;
-use crablet_node::{LinuxNodeHost, NodeEvents, NodeHost, NodePorts, NodeView, RuntimeState};
+use crablet_node::{LinuxNodeHost, NodeEvents, NodeHost, NodeView};
 use crablet_planner::pod::NodeFacts;
-use crablet_planner::pod::config::parse_resolv_conf;
 use crablet_pods::PlanFn;
-use crablet_pods::cluster::Cluster;
 use crablet_pods::events::{EventSink, LogEvents};
 use crablet_pods::hands::Hands;
 use crablet_pods::images::Images;
 use crablet_pods::pleg::{Hint, Pleg, RuntimeHealth};
 use crablet_pods::ports::PodCgroups;
 use crablet_pods::registry::Registry;
-use crablet_pods::settings::{Folders, ImagePulls};
-use crablet_pods::sources::{self, ApiSource, Fetch, HyperFetch, Refusal, SourceSettings, Submitted};
+use crablet_pods::sources::{self, ApiSource, Fetch, HyperFetch, Submitted};
 use crablet_pods::view::View;
 use crablet_pods::worker::Shared;
-use crablet_server::{
-    ManifestRefusal, Manifests, PodView, Stored, local_router, read_only_router, serve_tcp,
-};
+use crablet_server::{PodView, local_router, read_only_router, serve_tcp};
 use crablet_volumes::{LinuxVolumeHost, VolumeHost, VolumePorts, VolumeSettings, Volumes};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
@@ -48,7 +53,11 @@ pub use farewell::Farewell;
 use farewell::keep_open;
 pub use listeners::{Healthz, Listeners};
 pub use main_port::MainPort;
-use neighbours::{Events, RealCgroups, TheVolumes};
+use neighbours::{RealCgroups, TheVolumes};
+use node::NodeSide;
+use outside::Outside;
+use served::{ServedManifests, ServedView};
+use settings::{folders, image_pulls, node_facts, set_changeable, source_settings};
 
 /// How often the runtime is asked how it is: by a node that others rely on, and by one that stands alone.
 const STATUS_PACE_JOINED: Duration = Duration::from_secs(10);
@@ -82,7 +91,7 @@ impl Ports {
         let runtime = CriClient::new(endpoint, timeouts, keep_open)
             .with_context(|| format!("container runtime {endpoint}"))?;
         let runtime = Arc::new(runtime);
-        let machine = Machine::read(settings.resolv_conf.as_deref());
+        let machine = Machine::read();
         let ports = Self {
             api,
             node_host: Arc::new(LinuxNodeHost::new(&settings.root_dir)),
@@ -160,7 +169,7 @@ impl Agent {
             &mut tasks,
         );
         let (health, is_healthy) = watch::channel(RuntimeHealth::default());
-        let node_view = join_node(
+        let node_view = node::join(
             settings,
             NodeSide {
                 api: ports.api.clone(),
@@ -184,6 +193,7 @@ impl Agent {
                 files: ports.files,
                 events,
                 folders: folders(settings),
+                resolv_conf: settings.resolv_conf.clone(),
                 volumes: Arc::new(TheVolumes(volumes)),
                 cgroups: ports.cgroups,
                 objects: outside.objects,
@@ -285,196 +295,5 @@ impl Agent {
             Some(Err(error)) => anyhow::anyhow!("a part of the agent broke: {error}"),
             Some(Ok(())) | None => anyhow::anyhow!("a part of the agent ended by itself"),
         }
-    }
-}
-
-/// What the agent has of the cluster; in standalone mode, what stands for it.
-struct Outside {
-    objects: Arc<dyn Objects>,
-    events: Arc<Events>,
-    cluster: Option<Arc<Cluster>>,
-}
-
-impl Outside {
-    fn start(settings: &Settings, ports: &Ports, seeds: &mut fastrand::Rng, tasks: &mut JoinSet<()>) -> Self {
-        let local = ports.events.clone();
-        let Some(api) = &ports.api else {
-            let events = Arc::new(Events { recorder: None, local });
-            return Self { objects: Arc::new(NoObjects::default()), events, cluster: None };
-        };
-        let clock = ports.clock.clone();
-        let now: crablet_apiserver::Now = Arc::new(move || clock.now());
-        let strategy = match settings.change_detection_strategy {
-            ChangeDetection::Watch => Strategy::Watch,
-            ChangeDetection::Cache => Strategy::Cache,
-            ChangeDetection::Get => Strategy::Get,
-        };
-        let wanted = ObjectSettings { strategy, sync_frequency: settings.sync_frequency };
-        let objects = ClusterObjects::start(api.clone(), now.clone(), wanted, seeds.u64(..), tasks);
-        let recorder = Recorder::start(api.clone(), now, &settings.node_name, seeds.u64(..), tasks);
-        let cluster = Cluster::start(api.clone(), &settings.node_name, tasks);
-        Self { objects, events: Arc::new(Events { recorder: Some(recorder), local }), cluster: Some(cluster) }
-    }
-}
-
-/// What the node needs of the rest, and the rest of it.
-struct NodeSide {
-    api: Option<Arc<dyn ApiServer>>,
-    clock: Arc<dyn Clock>,
-    host: Arc<dyn NodeHost>,
-    events: Arc<Events>,
-    runtime: Arc<dyn Runtime>,
-    health: watch::Receiver<RuntimeHealth>,
-    images: Arc<Images>,
-    facts: watch::Sender<Arc<NodeFacts>>,
-    known: watch::Sender<bool>,
-    cluster: Option<Arc<Cluster>>,
-    seed: u64,
-}
-
-fn join_node(settings: &Settings, side: NodeSide, tasks: &mut JoinSet<()>) -> watch::Receiver<Arc<NodeView>> {
-    let (state, is_healthy) = watch::channel(RuntimeState::default());
-    let (listed, images) = watch::channel(Arc::new(Vec::<api::ContainerImage>::new()));
-    // No kind of volume that a controller attaches is there yet.
-    let (_, volumes_in_use) = watch::channel(Some(Arc::new(Vec::new())));
-    let joined = side.api.is_some();
-    let ports = NodePorts {
-        api: side.api,
-        clock: side.clock,
-        host: side.host,
-        events: side.events,
-        health: is_healthy,
-        images,
-        volumes_in_use,
-        seed: side.seed,
-    };
-    let view = crablet_node::start(node::settings(settings), ports, tasks).node();
-    tasks.spawn(node::follow_health(side.health, state));
-    if joined {
-        tasks.spawn(node::follow_images(side.runtime.clone(), side.images.pulled(), listed));
-    }
-    tasks.spawn(node::follow_node(view.clone(), side.facts, side.known, side.cluster, side.runtime));
-    view
-}
-
-fn folders(settings: &Settings) -> Folders {
-    Folders {
-        root: settings.root_dir.clone(),
-        pod_logs: settings.pod_logs_dir.clone(),
-        container_logs: settings.container_logs_dir.clone(),
-    }
-}
-
-fn image_pulls(settings: &Settings) -> ImagePulls {
-    let pulls = settings.image_pulls;
-    ImagePulls { parallel: pulls.parallel, qps: pulls.qps, burst: pulls.burst }
-}
-
-fn source_settings(settings: &Settings) -> SourceSettings {
-    SourceSettings {
-        node_name: settings.node_name.clone(),
-        folder: settings.static_pod_path.clone(),
-        folder_check: settings.file_check_frequency,
-        url: settings.static_pod_url.clone(),
-        url_headers: settings.static_pod_url_headers.to_vec(),
-        url_check: settings.http_check_frequency,
-        submitted_folder: settings.root_dir.join("manifests"),
-    }
-}
-
-fn node_facts(settings: &Settings, machine: &Machine) -> NodeFacts {
-    let mut node = NodeFacts {
-        name: settings.node_name.clone(),
-        host_ips: Vec::new(),
-        memory_capacity: machine.memory_bytes,
-        allocatable_memory: machine.memory_bytes,
-        allocatable_milli_cpu: machine.milli_cpus,
-        allocatable_storage: 0,
-        runtime_name: "containerd".to_owned(),
-        network_ready: false,
-        network_message: "container runtime status check may not have completed yet".to_owned(),
-        root_dir: settings.root_dir.to_string_lossy().into_owned(),
-        pod_logs_dir: settings.pod_logs_dir.to_string_lossy().into_owned(),
-        cluster_dns: Vec::new(),
-        cluster_domain: String::new(),
-        resolv_conf: parse_resolv_conf(&machine.resolv_conf),
-        cpu_cfs_quota: false,
-        seccomp_default: false,
-        extra_masked_paths: machine.masked_paths.clone(),
-        selinux_enabled: machine.selinux_enabled,
-        hugepage_sizes: machine.hugepage_sizes.clone(),
-        swap_control: machine.swap_control,
-        max_crash_loop_seconds: 0,
-    };
-    set_changeable(&mut node, settings);
-    node
-}
-
-/// Facts that a reload of the configuration may change.
-fn set_changeable(node: &mut NodeFacts, settings: &Settings) {
-    let seconds = settings.max_container_restart_period.as_secs();
-    node.cluster_dns = settings.cluster_dns.iter().map(ToString::to_string).collect();
-    node.cluster_domain.clone_from(&settings.cluster_domain);
-    node.cpu_cfs_quota = settings.cpu_cfs_quota;
-    node.seccomp_default = settings.seccomp_default;
-    node.max_crash_loop_seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
-}
-
-struct ServedView {
-    view: Arc<View>,
-    hints: mpsc::WeakSender<Hint>,
-}
-
-impl PodView for ServedView {
-    fn pods_json(&self) -> Vec<Bytes> {
-        self.view.pods().into_iter().map(Bytes::from).collect()
-    }
-
-    fn summary_json(&self) -> Bytes {
-        serde_json::to_vec(&self.view.summary()).unwrap_or_default().into()
-    }
-
-    fn changes(&self) -> watch::Receiver<u64> {
-        self.view.changes()
-    }
-
-    fn explain_json(&self, namespace: &str, name: &str) -> Option<Bytes> {
-        let journal = self.view.journal(namespace, name)?;
-        Some(serde_json::to_vec(&journal).unwrap_or_default().into())
-    }
-
-    /// The registry takes hints in microseconds; when they pile up, it is stuck.
-    fn health(&self) -> Result<(), String> {
-        match self.hints.upgrade() {
-            Some(hints) if hints.capacity() > 0 => Ok(()),
-            Some(_) => Err("the pod registry does not keep up".to_owned()),
-            None => Err("the pod registry has ended".to_owned()),
-        }
-    }
-}
-
-struct ServedManifests(Submitted);
-
-#[async_trait]
-impl Manifests for ServedManifests {
-    async fn put(&self, name: &str, body: &[u8]) -> Result<Stored, ManifestRefusal> {
-        match self.0.put(name, body.to_vec()).await {
-            Ok(stored) => Ok(Stored { created: stored.created, warnings: stored.warnings }),
-            Err(Refusal::Invalid(text)) => Err(ManifestRefusal::Invalid(text)),
-            Err(Refusal::Storage(text)) => Err(ManifestRefusal::Storage(text)),
-        }
-    }
-
-    async fn get(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
-        self.0.get(name).await.map_err(|refusal| refusal.to_string())
-    }
-
-    async fn list(&self) -> Result<Vec<String>, String> {
-        let listed = self.0.list().await.map_err(|refusal| refusal.to_string())?;
-        Ok(listed.into_iter().map(|listed| listed.name).collect())
-    }
-
-    async fn delete(&self, name: &str) -> Result<bool, String> {
-        self.0.delete(name).await.map_err(|refusal| refusal.to_string())
     }
 }

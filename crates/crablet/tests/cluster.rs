@@ -8,6 +8,7 @@
 //! | `volumes` | config maps, secrets, tokens, the downward API, shared and host folders |
 //! | `statics` | static pods and their mirrors |
 //! | `whole_node` | the Node object, the kubelet's port, drain and taints |
+//! | `streaming` | logs, exec, attach, port-forward, cp and debug, with a new and an old `kubectl` and without any |
 //! | `weather` | the API server cut off, slow, refusing, silent; the agent killed; the Node object deleted |
 //! | `joining` | a node that comes with nothing but a bootstrap token; a full node |
 //! | `support`, `follow`, `wire` | a room for each step, programs whose lines are waited for, a line that can be cut |
@@ -17,6 +18,7 @@ mod cluster {
     pub mod joining;
     pub mod pods;
     pub mod statics;
+    pub mod streaming;
     pub mod support;
     pub mod volumes;
     pub mod weather;
@@ -30,7 +32,7 @@ use crablet_testbed::cluster::{Cluster, ClusterOptions};
 use crablet_testbed::{Flavor, cluster as testbed};
 
 use cluster::support::{Step, one_by_one, side_by_side, step, told};
-use cluster::{joining, pods, statics, volumes, weather, whole_node, workloads};
+use cluster::{joining, pods, statics, streaming, volumes, weather, whole_node, workloads};
 
 /// What the users of a cluster do all day.
 #[test]
@@ -72,6 +74,12 @@ fn bad_weather() {
 #[test]
 fn joining() {
     on_a_cluster(Flavor::Debian, joining::all);
+}
+
+/// What goes through the kubelet's own port.
+#[test]
+fn streams() {
+    on_a_cluster(Flavor::Pinned, streaming::all);
 }
 
 /// Gives the test a cluster, if clusters are to be tested. A cluster that ends well has left nothing behind.

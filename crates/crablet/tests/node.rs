@@ -45,6 +45,7 @@ scenarios! {
     restarts::the_agent_waits_for_a_runtime_that_is_not_there_yet,
     restarts::what_was_removed_while_the_agent_was_down_ends,
     reload::a_changed_configuration_touches_no_pod,
+    reload::resolver_settings_are_those_of_the_moment,
     run_once::run_once_starts_the_pods_reports_and_leaves,
     bad_input::bad_manifests_are_named_and_harm_nobody,
     bad_input::an_image_that_cannot_be_had_is_reported_and_tried_again,

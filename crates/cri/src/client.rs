@@ -6,6 +6,7 @@
 //! | `requests` | from `crablet_model::runtime` to the wire |
 //! | `replies` | from the wire to `crablet_model::runtime`; whatever a runtime sends, nothing panics |
 //! | `events` | the event stream |
+//! | `reach` | what reaches into running containers |
 //! | [`preflight`] | how the runtime is set up, which only `crablet check` asks |
 //! | `homes` | which sandbox a container lives in, which CRI tells only in listings |
 //!
@@ -16,6 +17,7 @@ mod connection;
 mod events;
 mod homes;
 pub mod preflight;
+mod reach;
 mod replies;
 mod requests;
 
@@ -29,7 +31,7 @@ use crablet_model::runtime::{
 };
 use crablet_protos::cri as wire;
 
-use crate::port::{CriError, ErrorKind, EventStream, Result, Runtime};
+use crate::port::{CommandOutput, CriError, ErrorKind, EventStream, Result, Runtime, Streams};
 use connection::Connection;
 pub use connection::KeepOpen;
 use homes::Homes;
@@ -291,6 +293,31 @@ impl Runtime for CriClient {
             .call(None, request, |mut to, q| async move { to.images.pull_image(q).await })
             .await?;
         set(reply.image_ref, || format!("imageRef of image {image:?}"))
+    }
+
+    async fn exec_sync(
+        &self,
+        id: &str,
+        command: &[String],
+        timeout: Option<Duration>,
+    ) -> Result<CommandOutput> {
+        self.run_command(id, command, timeout).await
+    }
+
+    async fn exec(&self, id: &str, command: &[String], streams: Streams) -> Result<String> {
+        self.exec_address(id, command, streams).await
+    }
+
+    async fn attach(&self, id: &str, streams: Streams) -> Result<String> {
+        self.attach_address(id, streams).await
+    }
+
+    async fn port_forward(&self, sandbox_id: &str, ports: &[u16]) -> Result<String> {
+        self.forward_address(sandbox_id, ports).await
+    }
+
+    async fn checkpoint(&self, id: &str, location: &str, timeout: i64) -> Result<()> {
+        self.write_checkpoint(id, location, timeout).await
     }
 }
 

@@ -13,4 +13,4 @@ pub mod client;
 pub mod fake;
 pub mod port;
 
-pub use port::{CriError, ErrorKind, EventStream, Result, Runtime};
+pub use port::{CommandOutput, CriError, ErrorKind, EventStream, Result, Runtime, Streams};

@@ -25,6 +25,8 @@ pub enum ErrorKind {
     Unavailable,
     /// No answer within the call's deadline; the runtime may still be at it.
     DeadlineExceeded,
+    /// The runtime has too much of this at hand already.
+    Exhausted,
     /// The runtime answered with an error.
     Refused,
 }
@@ -45,6 +47,24 @@ impl CriError {
     pub fn is_not_found(&self) -> bool {
         self.kind == ErrorKind::NotFound
     }
+}
+
+/// Which of a process's streams somebody wants to hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Streams {
+    pub stdin: bool,
+    pub stdout: bool,
+    /// Never together with `tty`: a terminal has one output.
+    pub stderr: bool,
+    pub tty: bool,
+}
+
+/// What a command that ran to its end left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CommandOutput {
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+    pub exit_code: i32,
 }
 
 /// Everything that Crablet asks of a container runtime.
@@ -89,4 +109,21 @@ pub trait Runtime: Send + Sync + 'static {
     async fn set_pod_cidr(&self, cidr: &str) -> Result<()>;
     /// Pulls an image and returns the reference to create containers from. Has no deadline of its own.
     async fn pull_image(&self, image: &str, sandbox: Option<&SandboxConfig>) -> Result<String>;
+
+    /// Runs a command in a container to its end. Without `timeout` it may take as long as it takes; with one, a command
+    /// that takes longer is killed and the answer is [`ErrorKind::DeadlineExceeded`].
+    async fn exec_sync(
+        &self,
+        id: &str,
+        command: &[String],
+        timeout: Option<Duration>,
+    ) -> Result<CommandOutput>;
+    /// Prepares a command in a container. The address that comes back is good for one connection, soon.
+    async fn exec(&self, id: &str, command: &[String], streams: Streams) -> Result<String>;
+    /// Prepares a connection to a container's own process, as [`Runtime::exec`] does to a new one.
+    async fn attach(&self, id: &str, streams: Streams) -> Result<String>;
+    /// Prepares connections to ports inside a sandbox. `ports` may be empty: then the connection names them.
+    async fn port_forward(&self, sandbox_id: &str, ports: &[u16]) -> Result<String>;
+    /// Writes a running container's state to a file. `timeout` in seconds is the runtime's to keep; 0 is its default.
+    async fn checkpoint(&self, id: &str, location: &str, timeout: i64) -> Result<()>;
 }

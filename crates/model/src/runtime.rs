@@ -175,8 +175,8 @@ impl RuntimeStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RuntimeHandler {
     pub name: String,
-    pub user_namespaces: bool,
     pub recursive_read_only_mounts: bool,
+    pub user_namespaces: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -49,7 +49,7 @@ use self::lease::Lease;
 use self::status::StatusLoop;
 
 pub use cache::NodeView;
-pub use crablet_planner::node::{NodeSettings, RuntimeHandler, RuntimeState};
+pub use crablet_planner::node::{NodeSettings, RuntimeState};
 pub use host::NodeHost;
 pub use linux::LinuxNodeHost;
 

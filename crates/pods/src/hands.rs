@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,16 +10,22 @@ use crablet_apiserver::{ObjectError, Objects, ServiceView};
 use crablet_cri::{CriError, Runtime};
 use crablet_host::Files;
 use crablet_model::events::Event;
-use crablet_model::names::{annotation, container_reason, event_reason, source};
+use crablet_model::names::{container_reason, event_reason};
+use crablet_model::runtime::{Container, Sandbox};
 use crablet_model::{PodRef, api};
 use crablet_planner::pod::config::{self, ContainerInputs, EnvObjects, Missing, Placement, Service};
+use crablet_planner::pod::status::is_static;
 use crablet_planner::pod::{Action, NodeFacts, Outcome, PreparedImage};
+use futures_util::FutureExt;
 use k8s_openapi::ByteString;
+use tokio::task::unconstrained;
 
 use crate::events::EventSink;
 use crate::images::{Images, Wanted};
+use crate::order::{Kind, Order};
 use crate::ports::{PodCgroups, PodVolumes};
 use crate::settings::Folders;
+use crate::sight::Touched;
 
 const LOG_FOLDER_MODE: u32 = 0o755;
 const POD_FOLDER_MODE: u32 = 0o750;
@@ -28,6 +34,7 @@ const HOSTS_MODE: u32 = 0o644;
 const TERMINATION_FILE_MODE: u32 = 0o666;
 const NODE_HOSTS: &str = "/etc/hosts";
 const MAX_HOSTS_BYTES: usize = 1 << 20;
+const MOST_OF_RESOLV_CONF: usize = 1 << 20;
 
 /// What operations work with. Shared by all workers.
 pub struct Hands {
@@ -36,27 +43,59 @@ pub struct Hands {
     pub images: Arc<Images>,
     pub events: Arc<dyn EventSink>,
     pub folders: Folders,
+    /// The node's resolver settings, read anew for each sandbox: other programs change them. `None`: there are none.
+    pub resolv_conf: Option<PathBuf>,
     pub volumes: Arc<dyn PodVolumes>,
     pub cgroups: Arc<dyn PodCgroups>,
     pub objects: Arc<dyn Objects>,
 }
 
 /// One operation: an action, and what was known when it was decided.
-pub struct Operation {
+pub(crate) struct Operation {
     pub id: PodRef,
     pub pod: Option<Arc<api::Pod>>,
     pub node: Arc<NodeFacts>,
     pub action: Action,
+    /// What the worker knows of the thing that the action works on.
+    pub seen: Seen,
     /// Makes the names of files unique: drawn by the worker from its seeded generator.
     pub token: u32,
+    pub order: Arc<Order>,
+}
+
+/// Saves calls: what is not known is asked for.
+pub(crate) enum Seen {
+    Nothing,
+    /// In which a container starts.
+    Sandbox(Box<Sandbox>),
+    /// That is to be removed.
+    Container(Box<Container>),
+    /// The sandbox to be removed was stopped by this agent.
+    Stopped,
+}
+
+/// How an operation ended, and what in the runtime is no longer as it was seen.
+pub(crate) struct Performed {
+    pub outcome: Outcome,
+    pub touched: Touched,
 }
 
 impl Hands {
-    pub async fn perform(&self, op: Operation) -> Outcome {
+    pub(crate) async fn perform(&self, op: Operation) -> Performed {
+        let mut made = None;
+        let outcome = self.outcome(&op, &mut made).await;
+        let touched = touched(&op.action, &outcome, made);
+        Performed { outcome, touched }
+    }
+
+    /// `made` gets the id of a sandbox that was created or of a container that was started.
+    async fn outcome(&self, op: &Operation, made: &mut Option<String>) -> Outcome {
         match &op.action {
-            Action::CreateSandbox { attempt } => self.create_sandbox(&op, *attempt).await,
-            Action::StopSandbox { id } => self.stop_sandbox(&op.id, id).await,
-            Action::RemoveSandbox { id } => self.remove_sandbox(&op.id, id).await,
+            Action::CreateSandbox { attempt } => self.create_sandbox(op, *attempt, made).await,
+            Action::StopSandbox { id } => {
+                op.order.pass(Kind::StopSandbox, self.stop_sandbox(&op.id, id)).await
+            }
+            Action::RemoveSandbox { id } => self.remove_sandbox(op, id).await,
             Action::EnsureImage { container, image, policy } => {
                 let sandbox = op
                     .pod
@@ -66,22 +105,27 @@ impl Hands {
                 self.images.ensure(Wanted { pod: &op.id, container, image, policy: *policy, sandbox }).await
             }
             Action::StartContainer { container, attempt, sandbox_id, image } => {
-                match self.start_container(&op, container, *attempt, sandbox_id, image).await {
-                    Ok(()) => Outcome::ContainerStarted { container: container.clone() },
+                match self.start_container(op, container, *attempt, sandbox_id, image).await {
+                    Ok(id) => {
+                        *made = Some(id);
+                        Outcome::ContainerStarted { container: container.clone() }
+                    }
                     Err(refusal) => self.start_failed(&op.id, container, refusal),
                 }
             }
-            Action::StartCreated { container, id } => {
-                match self.start_instance(&op.id, container, id).await {
-                    Ok(()) => Outcome::ContainerStarted { container: container.clone() },
-                    Err(refusal) => self.start_failed(&op.id, container, refusal),
+            Action::StartCreated { container, id } => match self.start_created(&op.id, container, id).await {
+                Ok(()) => {
+                    *made = Some(id.clone());
+                    Outcome::ContainerStarted { container: container.clone() }
                 }
-            }
+                Err(refusal) => self.start_failed(&op.id, container, refusal),
+            },
             Action::StopContainer { container, id, grace, message } => {
-                self.stop_container(&op.id, container, id, *grace, message).await
+                let stop = self.stop_container(&op.id, container, id, *grace, message);
+                op.order.pass(Kind::StopContainer, stop).await
             }
-            Action::RemoveContainer { container, id } => self.remove_container(&op.id, container, id).await,
-            Action::TakeOver => match self.take_over(&op).await {
+            Action::RemoveContainer { container, id } => self.remove_container(op, container, id).await,
+            Action::TakeOver => match self.take_over(op).await {
                 Ok(()) => Outcome::TakenOver,
                 Err(message) => Outcome::TakeOverFailed { message },
             },
@@ -96,7 +140,7 @@ impl Hands {
         }
     }
 
-    async fn create_sandbox(&self, op: &Operation, attempt: u32) -> Outcome {
+    async fn create_sandbox(&self, op: &Operation, attempt: u32, made: &mut Option<String>) -> Outcome {
         let Some(pod) = op.pod.as_deref() else {
             return Outcome::SandboxFailed { message: "the pod has no specification".to_owned() };
         };
@@ -104,7 +148,10 @@ impl Hands {
             return Outcome::SandboxFailed { message };
         }
         match self.run_sandbox(op, pod, attempt).await {
-            Ok(()) => Outcome::SandboxCreated,
+            Ok(id) => {
+                *made = Some(id);
+                Outcome::SandboxCreated
+            }
             Err(message) => {
                 let text = format!("Failed to create pod sandbox: {message}");
                 self.events.emit(Event::warning(&op.id, event_reason::FAILED_CREATE_POD_SANDBOX, text));
@@ -143,12 +190,29 @@ impl Hands {
         self.volumes.set_up(pod).await.map(drop)
     }
 
-    async fn run_sandbox(&self, op: &Operation, pod: &api::Pod, attempt: u32) -> Result<(), String> {
+    async fn run_sandbox(&self, op: &Operation, pod: &api::Pod, attempt: u32) -> Result<String, String> {
         let placement = self.placement(pod).await?;
-        let made = config::sandbox_config(pod, &op.node, attempt, &placement);
+        let node = self.node_now(&op.node).await?;
+        let made = config::sandbox_config(pod, &node, attempt, &placement);
         let (config, events) = made.map_err(|e| e.to_string())?;
         events.into_iter().for_each(|event| self.events.emit(event));
-        self.runtime.run_sandbox(&config).await.map(drop).map_err(|e| e.message)
+        op.order.pass(Kind::RunSandbox, self.runtime.run_sandbox(&config)).await.map_err(|e| e.message)
+    }
+
+    /// The node with its resolver settings of this moment.
+    async fn node_now(&self, node: &NodeFacts) -> Result<NodeFacts, String> {
+        let resolv_conf = match &self.resolv_conf {
+            Some(path) => {
+                let text = self.files.read(path, MOST_OF_RESOLV_CONF).await.map_err(|error| {
+                    let why = error.to_string();
+                    let why = why.split(" (os error").next().unwrap_or_default().to_lowercase();
+                    format!("open {}: {why}", path.display())
+                })?;
+                config::parse_resolv_conf(&String::from_utf8_lossy(&text))
+            }
+            None => config::ResolvConf::default(),
+        };
+        Ok(NodeFacts { resolv_conf, ..node.clone() })
     }
 
     async fn placement(&self, pod: &api::Pod) -> Result<Placement, String> {
@@ -168,15 +232,18 @@ impl Hands {
     }
 
     /// Stops first: a sandbox that died by itself may still hold its network.
-    async fn remove_sandbox(&self, pod: &PodRef, id: &str) -> Outcome {
-        let stopped = gone_is_fine(self.runtime.stop_sandbox(id).await);
+    async fn remove_sandbox(&self, op: &Operation, id: &str) -> Outcome {
+        let stopped = match op.seen {
+            Seen::Stopped => Ok(()),
+            _ => gone_is_fine(self.runtime.stop_sandbox(id).await),
+        };
         let removed = match stopped {
             Ok(()) => gone_is_fine(self.runtime.remove_sandbox(id).await),
             Err(error) => Err(error),
         };
         match removed {
             Ok(()) => Outcome::SandboxRemoved,
-            Err(error) => self.teardown_failed(pod, id, &error),
+            Err(error) => self.teardown_failed(&op.id, id, &error),
         }
     }
 
@@ -187,13 +254,17 @@ impl Hands {
         attempt: u32,
         sandbox_id: &str,
         image: &PreparedImage,
-    ) -> Result<(), StartRefusal> {
+    ) -> Result<String, StartRefusal> {
         let pod = op.pod.as_deref().ok_or_else(|| config_error("the pod has no specification"))?;
         let spec = pod.spec.as_ref().and_then(|s| s.containers.iter().find(|c| c.name == name));
         let container = spec.ok_or_else(|| config_error("the pod's specification does not name it"))?;
-        let sandbox = self.runtime.sandbox_status(sandbox_id).await.map_err(|e| config_error(&e.message))?;
+        let sandbox = match &op.seen {
+            Seen::Sandbox(sandbox) => (**sandbox).clone(),
+            _ => self.runtime.sandbox_status(sandbox_id).await.map_err(|e| config_error(&e.message))?,
+        };
         let placement = self.placement(pod).await.map_err(|e| config_error(&e))?;
-        let (sandbox_config, _) = config::sandbox_config(pod, &op.node, sandbox.attempt, &placement)
+        let node = self.node_now(&op.node).await.map_err(|e| config_error(&e))?;
+        let (sandbox_config, _) = config::sandbox_config(pod, &node, sandbox.attempt, &placement)
             .map_err(|e| config_error(&e.to_string()))?;
         let pod_ips = if sandbox.host_network { op.node.host_ips.clone() } else { sandbox.ips };
 
@@ -221,13 +292,19 @@ impl Hands {
         let made = self.files.create_folder(&log_folder, LOG_FOLDER_MODE).await;
         made.map_err(|e| config_error(&format!("create {}: {e}", log_folder.display())))?;
 
-        let created = self.runtime.create_container(sandbox_id, &config, &sandbox_config).await;
-        let id = created.map_err(|e| StartRefusal {
-            reason: container_reason::CREATE_CONTAINER_ERROR,
-            message: e.message,
-        })?;
-        self.tell(&op.id, name, event_reason::CREATED, "Container created");
-        self.start_instance(&op.id, name, &id).await
+        let start = async {
+            let created = self.runtime.create_container(sandbox_id, &config, &sandbox_config).await;
+            let id = created.map_err(|e| StartRefusal {
+                reason: container_reason::CREATE_CONTAINER_ERROR,
+                message: e.message,
+            })?;
+            self.tell(&op.id, name, event_reason::CREATED, "Container created");
+            self.start_instance(&op.id, name, &id).await.map(|()| id)
+        };
+        let id = op.order.pass(Kind::StartContainer, start).await?;
+        let log = Path::new(&sandbox_config.log_directory).join(&config.log_path);
+        self.link_log(&op.id, name, &id, &log).await;
+        Ok(id)
     }
 
     async fn sub_paths(
@@ -276,10 +353,11 @@ impl Hands {
             objects.secrets.insert(name, data);
         }
         let links = pod.spec.as_ref().and_then(|s| s.enable_service_links).unwrap_or(true);
-        let services = match self.objects.services(namespace).await {
-            // A static pod starts without the API server, and then without knowing of services.
-            Err(_) if is_static(pod) => Vec::new(),
-            services => services.map_err(|e| config_error(&e.to_string()))?,
+        let services = self.objects.services(namespace);
+        let services = match is_static(pod) {
+            // As upstream, a static pod does not wait for the API server: it is told of the services that are known.
+            true => unconstrained(services).now_or_never().and_then(Result::ok).unwrap_or_default(),
+            false => services.await.map_err(|e| config_error(&e.to_string()))?,
         };
         let told: Vec<Service> = services
             .into_iter()
@@ -301,18 +379,23 @@ impl Hands {
             message: e.message.replace(id, name),
         })?;
         self.tell(pod, name, event_reason::STARTED, "Container started");
-        self.link_log(pod, name, id).await;
+        Ok(())
+    }
+
+    /// Starts what an earlier life of the agent created: where its log lies, the runtime knows.
+    async fn start_created(&self, pod: &PodRef, name: &str, id: &str) -> Result<(), StartRefusal> {
+        self.start_instance(pod, name, id).await?;
+        if let Ok(container) = self.runtime.container_status(id).await {
+            self.link_log(pod, name, id, Path::new(&container.log_path)).await;
+        }
         Ok(())
     }
 
     /// A link for log shippers. They can live without one, so a failure is only said.
-    async fn link_log(&self, pod: &PodRef, name: &str, id: &str) {
-        let Ok(container) = self.runtime.container_status(id).await else {
-            return;
-        };
+    async fn link_log(&self, pod: &PodRef, name: &str, id: &str, log: &Path) {
         let link = self.folders.container_logs.join(config::log_link_name(pod, name, id));
         let made = match self.files.create_folder(&self.folders.container_logs, LOG_FOLDER_MODE).await {
-            Ok(()) => self.files.link(Path::new(&container.log_path), &link).await,
+            Ok(()) => self.files.link(log, &link).await,
             Err(error) => Err(error),
         };
         if let Err(error) = made {
@@ -395,8 +478,13 @@ impl Hands {
     }
 
     /// Logs and links first: once the runtime has forgotten the container, nobody knows what they belong to.
-    async fn remove_container(&self, pod: &PodRef, name: &str, id: &str) -> Outcome {
-        if let Ok(container) = self.runtime.container_status(id).await {
+    async fn remove_container(&self, op: &Operation, name: &str, id: &str) -> Outcome {
+        let pod = &op.id;
+        let container = match &op.seen {
+            Seen::Container(container) => Some((**container).clone()),
+            _ => self.runtime.container_status(id).await.ok(),
+        };
+        if let Some(container) = container {
             self.remove_logs(pod, name, container.restart_count).await;
             if let Some(path) = container.termination_file
                 && Folders::is_below(Path::new(&path), &self.folders.pod(pod))
@@ -481,14 +569,29 @@ impl Hands {
     }
 }
 
+/// What an operation has changed in the runtime, by how it ended.
+fn touched(action: &Action, outcome: &Outcome, made: Option<String>) -> Touched {
+    match (action, outcome) {
+        (Action::CreateSandbox { .. }, Outcome::SandboxCreated) => {
+            made.map_or(Touched::Unknown, Touched::Sandbox)
+        }
+        (_, Outcome::ContainerStarted { .. }) => made.map_or(Touched::Unknown, Touched::Container),
+        (Action::StopSandbox { id }, Outcome::SandboxStopped { .. }) => Touched::Sandbox(id.clone()),
+        (Action::StopContainer { id, .. }, Outcome::ContainerStopped { .. }) => {
+            Touched::Container(id.clone())
+        }
+        (Action::RemoveSandbox { id }, Outcome::SandboxRemoved) => Touched::SandboxGone(id.clone()),
+        (_, Outcome::ContainerRemoved { id }) => Touched::ContainerGone(id.clone()),
+        (Action::EnsureImage { .. } | Action::TakeOver | Action::Release | Action::Cleanup, _) => {
+            Touched::Nothing
+        }
+        _ => Touched::Unknown,
+    }
+}
+
 struct StartRefusal {
     reason: &'static str,
     message: String,
-}
-
-fn is_static(pod: &api::Pod) -> bool {
-    let annotations = pod.metadata.annotations.as_ref();
-    annotations.and_then(|a| a.get(annotation::CONFIG_SOURCE)).is_some_and(|s| s != source::API)
 }
 
 /// The service by which pods find the API server; every pod is told of it.

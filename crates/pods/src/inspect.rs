@@ -8,7 +8,7 @@ use crablet_cri::{Result, Runtime};
 use crablet_host::{FileKind, Files};
 use crablet_model::PodUid;
 use crablet_model::names::{annotation, container_reason};
-use crablet_model::runtime::{Container, PodRuntime};
+use crablet_model::runtime::{Container, PodRuntime, Sandbox};
 
 /// Upstream's limits for a termination message: from its file, and from the log instead of it.
 const MESSAGE_BYTES: usize = 4096;
@@ -21,20 +21,27 @@ const LOG_READ_BYTES: usize = 32 << 10;
 pub async fn inspect(runtime: &dyn Runtime, uid: &PodUid) -> Result<PodRuntime> {
     let mut found = PodRuntime::default();
     for listed in runtime.list_sandboxes(Some(uid)).await? {
-        match runtime.sandbox_status(&listed.id).await {
-            Ok(sandbox) => found.sandboxes.push(sandbox),
-            Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(error),
-        }
+        found.sandboxes.extend(sandbox_if_there(runtime, &listed.id).await?);
     }
     for listed in runtime.list_containers(Some(uid)).await? {
-        match runtime.container_status(&listed.id).await {
-            Ok(container) => found.containers.push(container),
-            Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(error),
-        }
+        found.containers.extend(container_if_there(runtime, &listed.id).await?);
     }
     Ok(found.sorted())
+}
+
+pub async fn sandbox_if_there(runtime: &dyn Runtime, id: &str) -> Result<Option<Sandbox>> {
+    absent_is_none(runtime.sandbox_status(id).await)
+}
+
+pub async fn container_if_there(runtime: &dyn Runtime, id: &str) -> Result<Option<Container>> {
+    absent_is_none(runtime.container_status(id).await)
+}
+
+fn absent_is_none<T>(status: Result<T>) -> Result<Option<T>> {
+    match status {
+        Err(error) if error.is_not_found() => Ok(None),
+        status => status.map(Some),
+    }
 }
 
 /// The highest restart count among each container's log files: what is left when the runtime has forgotten them.

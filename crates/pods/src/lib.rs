@@ -11,6 +11,8 @@
 //! | [`sources`] | one task per source, one mux | manifests | [`sources::PodUpdate`] |
 //! | [`registry`] | one task, owner of all workers | pod updates, hints, ends of workers | assignments |
 //! | [`worker`] | one task per pod | assignment, nudges, ends of operations | operations, status, journal |
+//! | `sight` | one per worker | events, ends of operations | the pod as the runtime has it, with few calls |
+//! | `order` | shared by all workers | operations | who waits for whom |
 //! | [`hands`] | operations | actions of a plan | outcomes |
 //! | [`pleg`] | one task | runtime events, relists | hints, [`pleg::RuntimeHealth`] |
 //! | [`images`] | shared by all workers | images to make ready | pulls, bounded |
@@ -29,11 +31,14 @@ pub mod hands;
 pub mod images;
 mod inspect;
 pub mod mirrors;
+mod nudge;
+mod order;
 pub mod pleg;
 pub mod ports;
 pub mod record;
 pub mod registry;
 pub mod settings;
+mod sight;
 pub mod sources;
 pub mod statuses;
 pub mod view;

@@ -13,7 +13,8 @@
 //!            └─────────┘
 //! ```
 //!
-//! Hints carry no facts: the pod's worker inspects. So a lost, late or doubled event costs time and nothing else.
+//! Hints carry no facts: the pod's worker looks at what they name. So a lost, late or doubled event costs time and
+//! nothing else.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,8 +47,8 @@ const CALL_DEADLINE: Duration = Duration::from_secs(30);
 /// What the registry is told.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Hint {
-    /// Something happened to this pod. `urgent`: something ended, which no operation of ours announces.
-    Changed { uid: PodUid, urgent: bool },
+    /// Something happened to this sandbox or container of the pod.
+    Changed { uid: PodUid, id: String, kind: RuntimeEventKind },
     /// A complete relist: every pod the runtime has, and those that changed since the last.
     Relisted { pods: BTreeMap<PodUid, PodRef>, changed: Vec<PodUid> },
     /// What lies on disk and belongs to no pod that a source or the runtime has.
@@ -210,10 +211,7 @@ impl Pleg {
 
     async fn forward(&self, event: crablet_model::runtime::RuntimeEvent) -> Result<(), Ended> {
         match event.uid {
-            Some(uid) => {
-                let urgent = event.kind == RuntimeEventKind::Stopped;
-                self.send(Hint::Changed { uid, urgent }).await
-            }
+            Some(uid) => self.send(Hint::Changed { uid, id: event.container_id, kind: event.kind }).await,
             None => {
                 self.relist_now.notify_one();
                 Ok(())

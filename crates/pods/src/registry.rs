@@ -19,11 +19,13 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::nudge::Nudge;
+use crate::order::Order;
 use crate::pleg::Hint;
 use crate::record;
 use crate::settings::Folders;
 use crate::sources::{DesiredPod, Op, PodUpdate, Source};
-use crate::worker::{Assignment, Nudge, Shared, Worker};
+use crate::worker::{Assignment, Shared, Worker};
 
 /// A worker that broke begins again after this.
 const AFTER_PANIC: Duration = Duration::from_secs(10);
@@ -34,6 +36,7 @@ const MINIMUM_GRACE_SECONDS: i64 = 1;
 
 pub struct Registry {
     shared: Arc<Shared>,
+    order: Arc<Order>,
     updates: mpsc::Receiver<PodUpdate>,
     hints: mpsc::Receiver<Hint>,
     /// For tasks of the registry's own that have something to tell.
@@ -98,6 +101,7 @@ impl Registry {
         Self {
             node: shared.node.clone(),
             shared,
+            order: Arc::default(),
             updates,
             tell: hints.0.downgrade(),
             hints: hints.1,
@@ -150,7 +154,7 @@ impl Registry {
                         return;
                     }
                     // One after the other in a fixed order, which a `watch` with many receivers would not give.
-                    self.workers.values().for_each(|handle| handle.nudge.give(true));
+                    self.workers.values().for_each(|handle| handle.nudge.look());
                 }
                 Some(_) = self.helpers.join_next(), if !self.helpers.is_empty() => {}
             }
@@ -319,15 +323,15 @@ impl Registry {
 
     fn hint(&mut self, hint: Hint) {
         match hint {
-            Hint::Changed { uid, urgent } => match self.workers.get(&uid) {
-                Some(handle) => handle.nudge.give(urgent),
+            Hint::Changed { uid, id, kind } => match self.workers.get(&uid) {
+                Some(handle) => handle.nudge.event(id, kind),
                 // Who it is, only a relist can say.
                 None => self.relist_now.notify_one(),
             },
             Hint::Relisted { pods, changed } => {
                 for uid in changed {
                     if let Some(handle) = self.workers.get(&uid) {
-                        handle.nudge.give(true);
+                        handle.nudge.look();
                     }
                 }
                 self.in_runtime = Some(pods);
@@ -435,8 +439,8 @@ impl Registry {
     fn spawn(&mut self, id: PodRef, line: String, assignment: Assignment, after: Duration) {
         let (sender, receiver) = watch::channel(assignment);
         let nudge = Arc::new(Nudge::default());
-        let worker =
-            Worker::new(self.shared.clone(), id.clone(), receiver, nudge.clone(), self.random.u64(..));
+        let common = (self.shared.clone(), self.order.clone());
+        let worker = Worker::new(common, id.clone(), receiver, nudge.clone(), self.random.u64(..));
         let uid = id.uid.clone();
         self.tasks.spawn(async move {
             if !after.is_zero() {

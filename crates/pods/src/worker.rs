@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!        ┌────────────────────────── turn ──────────────────────────┐
-//!  ──> inspect ──> plan ──> remember (disk) ──> publish ──> begin operations ──> wait ──┐
+//!  ──> look ─────> plan ──> remember (disk) ──> publish ──> begin operations ──> wait ──┐
 //!        ^                                                                              │
 //!        └── an operation ended · the assignment changed · a nudge · `wake_at` · resync ┘
 //! ```
@@ -12,29 +12,32 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crablet_cri::{CriError, Runtime};
 use crablet_host::Clock;
 use crablet_model::events::Event;
+use crablet_model::hash::fnv1a_128;
 use crablet_model::names::{annotation, event_reason};
-use crablet_model::runtime::PodRuntime;
+use crablet_model::runtime::{PodRuntime, RuntimeEventKind};
 use crablet_model::{PodRef, api};
 use crablet_planner::pod::{
-    self as planner, Action, Ending, Facts, Memory, NodeFacts, OpKey, Plan, Session, Wish,
+    self as planner, Action, Ending, Facts, Memory, NodeFacts, OpKey, Plan, Session, Urgency, Wish,
 };
 use jiff::Timestamp;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use crate::PlanFn;
 use crate::cluster::Cluster;
 use crate::events::EventSink;
-use crate::hands::{Hands, Operation};
-use crate::inspect::{inspect, log_attempts, read_last_words};
+use crate::hands::{Hands, Operation, Performed, Seen};
+use crate::inspect::{log_attempts, read_last_words};
+use crate::nudge::{Nudge, Told};
+use crate::order::Order;
 use crate::record;
+use crate::sight::{Sight, Touched};
 use crate::view::View;
 
 /// Looking at one pod takes a few quick calls. A runtime that hangs on one pod holds up that pod only.
@@ -44,6 +47,12 @@ const INSPECT_RETRY_FIRST: Duration = Duration::from_secs(1);
 const INSPECT_RETRY_MAX: Duration = Duration::from_secs(10);
 /// The safety net below all events and deadlines; spread over the workers.
 const RESYNC: Duration = Duration::from_secs(600);
+/// A status that tells of a step on the way waits this long for the next step. Upstream looks at the runtime once in a
+/// second, and tells of such a step no sooner.
+const SOON: Duration = Duration::from_secs(1);
+/// What an operation of ours brings about is announced by an event just before the operation ends. One that does not
+/// end by then is not waited for.
+const ECHO: Duration = Duration::from_secs(1);
 /// An operation whose task broke is not begun again at once.
 const AFTER_PANIC: Duration = Duration::from_secs(10);
 
@@ -80,37 +89,29 @@ pub struct Assignment {
     pub wish: Wish,
 }
 
-/// A hint that something happened to the pod.
-#[derive(Default)]
-pub struct Nudge {
-    notify: Notify,
-    urgent: AtomicBool,
-}
-
-impl Nudge {
-    pub fn give(&self, urgent: bool) {
-        if urgent {
-            self.urgent.store(true, Ordering::Release);
-        }
-        self.notify.notify_one();
-    }
-}
-
 pub struct Worker {
     shared: Arc<Shared>,
+    order: Arc<Order>,
     id: PodRef,
     assignment: watch::Receiver<Assignment>,
     nudge: Arc<Nudge>,
     random: fastrand::Rng,
-    /// The record as it is on disk; the memory of the pod is decoded from it for each turn.
+    /// The memory of the pod, encoded: decoded for each turn.
     record: Vec<u8>,
+    /// Of the record that is on disk.
+    on_disk: u128,
     saved: bool,
+    sight: Sight,
     session: Session,
-    operations: JoinSet<(u64, planner::Outcome)>,
+    operations: JoinSet<(u64, Performed)>,
     running: BTreeMap<OpKey, Running>,
     begun: u64,
     inspect_failures: u32,
     pause_until: Option<Timestamp>,
+    /// Since when a status waits to be told.
+    untold_since: Option<Timestamp>,
+    /// When to look at what an event announced, should the operation behind it not end.
+    look_by: Option<Timestamp>,
     /// The refusal that was told last.
     refused: Option<Arc<str>>,
 }
@@ -129,7 +130,7 @@ enum Next {
 
 impl Worker {
     pub fn new(
-        shared: Arc<Shared>,
+        (shared, order): (Arc<Shared>, Arc<Order>),
         id: PodRef,
         assignment: watch::Receiver<Assignment>,
         nudge: Arc<Nudge>,
@@ -137,18 +138,23 @@ impl Worker {
     ) -> Self {
         Self {
             shared,
+            order,
             id,
             assignment,
             nudge,
             random: fastrand::Rng::with_seed(seed),
             record: Vec::new(),
+            on_disk: 0,
             saved: true,
+            sight: Sight::default(),
             session: Session::default(),
             operations: JoinSet::new(),
             running: BTreeMap::new(),
             begun: 0,
             inspect_failures: 0,
             pause_until: None,
+            untold_since: None,
+            look_by: None,
             refused: None,
         }
     }
@@ -175,6 +181,7 @@ impl Worker {
         let found = record::load_patiently(files, &folders.record(&self.id)).await;
         let memory = found.map(|(_, memory)| memory).unwrap_or_default();
         self.record = record::encode(&self.id, &memory);
+        self.on_disk = fnv1a_128(&self.record);
         memory
     }
 
@@ -185,7 +192,12 @@ impl Worker {
     async fn turn(&mut self, memory: Memory) -> Next {
         let assignment = self.assignment.borrow_and_update().clone();
         let node = self.shared.node.borrow().clone();
-        let runtime = match timeout(INSPECT_DEADLINE, inspect(self.shared.runtime(), &self.id.uid)).await {
+        self.hear();
+        self.look_by = None;
+        let makes = |key: &OpKey| matches!(key, OpKey::CreateSandbox | OpKey::Start(_));
+        let making = self.running.keys().any(makes);
+        let look = self.sight.look(self.shared.runtime(), &self.id.uid, making);
+        let runtime = match timeout(INSPECT_DEADLINE, look).await {
             Ok(Ok(runtime)) => runtime,
             Ok(Err(error)) => return self.inspection_failed(&error),
             Err(_) => return self.inspection_failed(&deadline_passed()),
@@ -209,9 +221,15 @@ impl Worker {
             node: &node,
             now,
         };
-        let plan = (self.shared.plan)(&facts);
+        let mut plan = (self.shared.plan)(&facts);
         self.announce_refusal(assignment.refused.as_ref());
-        let next = self.carry_out(plan, pod, assignment.is_static, &node, now).await;
+        let untold = self.hold_back(&mut plan, memory, now);
+        let at_rest = wish == Wish::Run;
+        let next = self.carry_out(plan, untold, &runtime, pod, assignment.is_static, &node, now).await;
+        self.sight.keep(runtime);
+        if at_rest && self.running.is_empty() {
+            self.sight.rest();
+        }
         match next {
             // The disk owes us something: ask again, even if nothing else happens.
             Next::Wait(until) if !all_read || !self.saved => {
@@ -222,9 +240,31 @@ impl Worker {
         }
     }
 
+    /// Decides whether the status waits to be told, and says so. What is not told is neither shown nor remembered: its
+    /// times are those of the turn that tells it.
+    fn hold_back(&mut self, plan: &mut Plan, told: Memory, now: Timestamp) -> bool {
+        let until = self.untold_since.unwrap_or(now).checked_add(SOON).ok().filter(|until| now < *until);
+        match (plan.urgency, until) {
+            (Urgency::WithTheNext, _) => {}
+            (Urgency::Soon, Some(until)) => {
+                self.untold_since.get_or_insert(now);
+                plan.wake_at = plan.wake_at.into_iter().chain([until]).min();
+            }
+            (Urgency::Soon | Urgency::Now, _) => {
+                self.untold_since = None;
+                return false;
+            }
+        }
+        plan.memory.status = told.status;
+        true
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a turn in two halves, the second of which acts")]
     async fn carry_out(
         &mut self,
         plan: Plan,
+        untold: bool,
+        runtime: &PodRuntime,
         pod: Option<Arc<api::Pod>>,
         is_static: bool,
         node: &Arc<NodeFacts>,
@@ -238,7 +278,7 @@ impl Worker {
         }
         let cleaning = plan.actions.contains(&Action::Cleanup) || self.running.contains_key(&OpKey::Cleanup);
         self.save(&plan.memory, cleaning).await;
-        if let Some(status) = &plan.status {
+        if let Some(status) = plan.status.as_ref().filter(|_| !untold) {
             self.publish(status, is_static, plan.released);
         }
         plan.events.into_iter().for_each(|event| self.shared.events().emit(event));
@@ -248,7 +288,7 @@ impl Worker {
         self.pause_until = None;
         plan.cancel.iter().for_each(|key| self.cancel(key));
         for action in plan.actions {
-            self.begin(action, pod.clone(), node.clone(), now);
+            self.begin(action, runtime, pod.clone(), node.clone(), now);
         }
         Next::Wait(plan.wake_at)
     }
@@ -262,18 +302,18 @@ impl Worker {
     /// To disk, before anything of it is acted on. A disk that is full does not keep a pod from ending: it is said, and
     /// the next turn tries again.
     async fn save(&mut self, memory: &Memory, cleaning: bool) {
-        let record = record::encode(&self.id, memory);
-        if self.saved && record == self.record {
+        self.record = record::encode(&self.id, memory);
+        let digest = fnv1a_128(&self.record);
+        if self.saved && digest == self.on_disk {
             return;
         }
-        self.record = record;
         if cleaning {
             return; // the folder is going away
         }
         let hands = &self.shared.hands;
         let path = hands.folders.record(&self.id);
         match record::save(&*hands.files, &path, &self.record).await {
-            Ok(()) => self.saved = true,
+            Ok(()) => (self.saved, self.on_disk) = (true, digest),
             Err(error) => {
                 self.saved = false;
                 tracing::error!(path = %path.display(), %error, pod = self.id.object_ref(), podUID = %self.id.uid, "could not write a pod's record");
@@ -307,7 +347,14 @@ impl Worker {
         }
     }
 
-    fn begin(&mut self, action: Action, pod: Option<Arc<api::Pod>>, node: Arc<NodeFacts>, now: Timestamp) {
+    fn begin(
+        &mut self,
+        action: Action,
+        runtime: &PodRuntime,
+        pod: Option<Arc<api::Pod>>,
+        node: Arc<NodeFacts>,
+        now: Timestamp,
+    ) {
         let key = action.key();
         self.cancel(&key);
         self.begun += 1;
@@ -316,20 +363,44 @@ impl Worker {
             Action::StopContainer { grace, .. } => i64::try_from(grace.as_secs()).ok(),
             _ => None,
         };
+        let seen = self.seen_of(&action, runtime);
+        let token = self.random.u32(..);
+        let order = self.order.clone();
         let operation =
-            Operation { id: self.id.clone(), pod, node, action: action.clone(), token: self.random.u32(..) };
-        let shared = self.shared.clone();
-        let task = async move { (number, Box::pin(shared.hands.perform(operation)).await) };
+            Operation { id: self.id.clone(), pod, node, action: action.clone(), seen, token, order };
+        let (shared, order) = (self.shared.clone(), self.order.clone());
+        let is_static = self.assignment.borrow().is_static;
+        let task = async move {
+            let _place = order.place(&operation.action, is_static).await;
+            (number, Box::pin(shared.hands.perform(operation)).await)
+        };
         let abort = self.operations.spawn(task);
         self.session.done.remove(&key);
         self.session.ops.insert(key.clone(), planner::Operation { since: now, grace_seconds });
         self.running.insert(key, Running { number, action, abort });
     }
 
+    /// What is known of the thing that an action works on.
+    fn seen_of(&self, action: &Action, runtime: &PodRuntime) -> Seen {
+        match action {
+            Action::StartContainer { sandbox_id, .. } => {
+                let sandbox = runtime.sandboxes.iter().find(|s| s.id == *sandbox_id);
+                sandbox.cloned().map_or(Seen::Nothing, |s| Seen::Sandbox(Box::new(s)))
+            }
+            Action::RemoveContainer { id, .. } => {
+                let container = runtime.containers.iter().find(|c| c.id == *id);
+                container.cloned().map_or(Seen::Nothing, |c| Seen::Container(Box::new(c)))
+            }
+            Action::RemoveSandbox { id } if self.session.stopped_sandboxes.contains(id) => Seen::Stopped,
+            _ => Seen::Nothing,
+        }
+    }
+
     fn cancel(&mut self, key: &OpKey) {
         if let Some(running) = self.running.remove(key) {
             running.abort.abort();
             self.session.ops.remove(key);
+            self.sight.touched(Touched::Unknown);
         }
     }
 
@@ -340,14 +411,10 @@ impl Worker {
         }
     }
 
-    fn absorb(
-        &mut self,
-        memory: &mut Memory,
-        ended: Result<(u64, planner::Outcome), tokio::task::JoinError>,
-    ) {
+    fn absorb(&mut self, memory: &mut Memory, ended: Result<(u64, Performed), tokio::task::JoinError>) {
         let now = self.shared.clock.now();
         match ended {
-            Ok((number, outcome)) => {
+            Ok((number, Performed { outcome, touched })) => {
                 // An operation that was given up may have ended just before: what replaced it has another number.
                 let Some(key) = self.running.iter().find(|(_, r)| r.number == number).map(|(k, _)| k.clone())
                 else {
@@ -355,12 +422,12 @@ impl Worker {
                 };
                 let Some(running) = self.running.remove(&key) else { return };
                 self.session.ops.remove(&key);
+                self.sight.touched(touched);
                 if !is_failure(&outcome) {
                     self.session.succeeded(running.action, now);
                 }
                 memory.absorb(&mut self.session, outcome, now);
                 self.record = record::encode(&self.id, memory);
-                self.saved = false;
             }
             Err(error) if error.is_cancelled() => {}
             Err(error) => {
@@ -375,6 +442,7 @@ impl Worker {
                     self.running.remove(&key);
                     self.session.ops.remove(&key);
                 }
+                self.sight.forget();
                 self.pause_until = now.checked_add(AFTER_PANIC).ok();
             }
         }
@@ -383,13 +451,12 @@ impl Worker {
     /// Until something happens. Every arm is cancel-safe: nothing is taken out before its arm is chosen, except an ended
     /// operation, which is put into the record at once.
     async fn wait(&mut self, until: Option<Timestamp>) {
-        let mut resync = RESYNC.mul_f64(1.0 + self.random.f64() / 2.0);
-        if let Some(until) = until {
-            resync = resync.min(until_then(self.shared.clock.now(), until));
-        }
-        let wake = sleep(resync);
-        tokio::pin!(wake);
+        let resync = RESYNC.mul_f64(1.0 + self.random.f64() / 2.0);
+        let asleep = tokio::time::Instant::now();
         loop {
+            let now = self.shared.clock.now();
+            let asked = until.into_iter().chain(self.look_by).min().map(|until| until_then(now, until));
+            let rest = resync.saturating_sub(asleep.elapsed());
             tokio::select! {
                 biased;
                 changed = self.assignment.changed() => {
@@ -404,16 +471,55 @@ impl Worker {
                     self.absorb(&mut memory, ended);
                     return;
                 }
-                () = self.nudge.notify.notified() => {
-                    // The echo of our own operation: its end inspects anyway.
-                    let urgent = self.nudge.urgent.swap(false, Ordering::AcqRel);
-                    if urgent || self.running.is_empty() {
+                () = self.nudge.given() => {
+                    if self.hear() {
                         return;
                     }
                 }
-                () = &mut wake => return,
+                () = sleep(asked.unwrap_or(rest).min(rest)) => {
+                    // What nothing has announced for so long is looked at afresh.
+                    if self.untold_since.is_none() {
+                        self.sight.forget();
+                    }
+                    return;
+                }
             }
         }
+    }
+
+    /// Takes hints in. Returns whether to look now.
+    fn hear(&mut self) -> bool {
+        let mut now = false;
+        for told in self.nudge.take() {
+            match told {
+                Told::Look => {
+                    self.sight.forget();
+                    now = true;
+                }
+                Told::Event { id, kind } => now |= self.sight.heard(&id, kind) && !self.is_echo(&id, kind),
+            }
+        }
+        now
+    }
+
+    /// An event that an operation of ours has brought about: the end of the operation follows, and looks.
+    fn is_echo(&mut self, id: &str, kind: RuntimeEventKind) -> bool {
+        if self.running.is_empty() {
+            return false;
+        }
+        let ends = matches!(kind, RuntimeEventKind::Stopped | RuntimeEventKind::Deleted);
+        let ours = self.running.keys().any(|key| match key {
+            OpKey::Sandbox(of) | OpKey::Container(of) => of == id,
+            _ => false,
+        });
+        if ends && !ours {
+            return false;
+        }
+        if ends {
+            let by = self.shared.clock.now().checked_add(ECHO).ok();
+            self.look_by = self.look_by.into_iter().chain(by).min();
+        }
+        true
     }
 
     fn inspection_failed(&mut self, error: &CriError) -> Next {

@@ -5,36 +5,38 @@
 //! | `tls` | the serving certificate of the moment, versions, cipher suites |
 //! | `accept` | the accept loop: a bounded number of connections, of which strangers get the smaller part |
 //! | `connection` | one connection, HTTP/1.1 or HTTP/2, from its handshake to its end |
+//! | `wire` | its socket: what is counted there, and queries that are too long for the HTTP library |
 //!
 //! What is served is put together in [`KubeletServer::new`]. Endpoints join there: those that upstream calls debugging
-//! handlers in `debugging`, the others beside `/pods`.
+//! handlers come from `debugging`, the others stand beside `/pods`.
 
 mod accept;
 mod connection;
 mod tls;
+mod wire;
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::{StatusCode, Uri};
-use axum::response::Response;
-use axum::routing::{any, get};
 use bytes::Bytes;
 use crablet_host::{Clock, Files};
+use jiff::Timestamp;
 use rustls::sign::CertifiedKey;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::auth::{self, Authenticator, Authorizer, Gate, client_ca};
-use crate::logs::LogService;
-use crate::ports::{Logs, PodView, Reviews};
-use crate::{pods, reply};
+use crate::mux::{Mux, dispatching};
+use crate::ports::{Containers, Logs, Manifests, PodView, Reviews, Verbosity};
+use crate::{debugging, manifests, metrics, pods};
 
 pub(crate) use connection::Peer;
 pub use tls::TlsSettings;
+pub(crate) use wire::{Wire, query_of};
 
 /// What the configuration says about the main port.
 #[derive(Clone, Debug)]
@@ -52,6 +54,22 @@ pub struct KubeletServerSettings {
     pub debugging_handlers: bool,
     /// The gate `PodLogsQuerySplitStreams`.
     pub split_log_streams: bool,
+    /// The gate `ExtendWebSocketsToKubelet`.
+    pub websockets: bool,
+    /// The gate `ContainerCheckpoint`.
+    pub checkpoint: bool,
+    /// The gate `ComponentFlagz`.
+    pub flagz: bool,
+    /// The gate `ComponentStatusz`.
+    pub statusz: bool,
+    /// `enableSystemLogHandler`
+    pub system_logs: bool,
+    /// `enableSystemLogQuery`
+    pub system_log_query: bool,
+    /// `enableProfilingHandler`
+    pub profiling_handler: bool,
+    /// `enableDebugFlagsHandler`
+    pub debug_flags_handler: bool,
 }
 
 /// `authorization.mode`
@@ -69,8 +87,21 @@ pub struct KubeletServerPorts {
     pub logs: Arc<dyn Logs>,
     /// `None` without a cluster.
     pub reviews: Option<Arc<dyn Reviews>>,
+    pub containers: Arc<dyn Containers>,
+    /// Manifests handed in over HTTP, behind authorisation.
+    pub manifests: Arc<dyn Manifests>,
+    pub verbosity: Arc<dyn Verbosity>,
     /// The body of `/configz`.
     pub configz: Bytes,
+    /// What each flag is set to, for `/flagz`.
+    pub flags: BTreeMap<String, String>,
+    /// For `/statusz`.
+    pub version: String,
+    pub started: Timestamp,
+    /// The folder that `/logs/` shows: `/var/log`.
+    pub system_log_folder: PathBuf,
+    /// The program that node log queries ask for services' logs; a name without a slash is looked for in `PATH`.
+    pub journalctl: PathBuf,
     pub files: Arc<dyn Files>,
     pub clock: Arc<dyn Clock>,
 }
@@ -97,14 +128,15 @@ impl KubeletServer {
 
     async fn assemble(settings: KubeletServerSettings, ports: KubeletServerPorts) -> Result<Self, String> {
         let provider = tls::provider(&settings.tls)?;
-        let (client_ca, reload) = match settings.client_ca_file {
+        let (client_ca, reload) = match &settings.client_ca_file {
             Some(path) => {
-                let (ca, reload) = client_ca::load(ports.files, path, provider.clone()).await?;
+                let (ca, reload) =
+                    client_ca::load(ports.files.clone(), path.clone(), provider.clone()).await?;
                 (Some(ca), Some(reload))
             }
             None => (None, None),
         };
-        let tls = tls::Tls::new(&settings.tls, provider, ports.certificate, client_ca.clone())?;
+        let tls = tls::Tls::new(&settings.tls, provider, ports.certificate.clone(), client_ca.clone())?;
         if client_ca.is_none() && settings.token_webhook.is_none() && !settings.anonymous {
             return Err("no authentication method configured: set authentication.x509.clientCAFile, or \
                         enable authentication.webhook or authentication.anonymous"
@@ -125,24 +157,16 @@ impl KubeletServer {
         };
         let authenticator =
             Authenticator { clock: ports.clock.clone(), client_ca, tokens, anonymous: settings.anonymous };
-        let gate = Arc::new(Gate { node: settings.node, authenticator, authorizer });
+        let gate = Arc::new(Gate::new(settings.node.clone(), authenticator, authorizer));
 
-        let debugging = if settings.debugging_handlers {
-            let logs = LogService {
-                logs: ports.logs,
-                clock: ports.clock,
-                split_streams: settings.split_log_streams,
-            };
-            debugging(logs, ports.configz)
-        } else {
-            debugging_disabled()
-        };
-        let router = pods::routes(ports.pods)
-            .merge(debugging)
-            .fallback(page_not_found)
-            .method_not_allowed_fallback(reply::method_not_allowed)
-            .layer(axum::middleware::from_fn_with_state(gate, auth::check));
+        let router = routes(&settings, ports, gate);
         Ok(Self { router, tls, reload })
+    }
+
+    /// What is served, without connections: requests come from nobody in particular.
+    #[doc(hidden)]
+    pub fn into_router(self) -> Router {
+        self.router
     }
 
     /// Serves until `shutdown`. Dropping the future ends every connection.
@@ -162,36 +186,26 @@ impl KubeletServer {
     }
 }
 
-/// What is served only where `enableDebuggingHandlers` is true.
-fn debugging(logs: LogService, configz: Bytes) -> Router {
-    let configz = get(|| async move { reply::json(StatusCode::OK, configz) });
-    Router::new().route("/configz", configz).merge(logs.routes())
+/// Everything that is served, and a layer for who may have it.
+fn routes(settings: &KubeletServerSettings, ports: KubeletServerPorts, gate: Arc<Gate>) -> Router {
+    let mut entries = pods::entries();
+    entries.push(manifests::ENTRY);
+    let served = pods::routes(ports.pods.clone()).merge(manifests::routes(ports.manifests.clone()));
+    let served = if settings.debugging_handlers {
+        entries.extend(debugging::entries(settings));
+        let listed = Mux::new(entries.clone()).listed_paths();
+        served.merge(debugging::routes(settings, ports, listed))
+    } else {
+        entries.extend(debugging::DISABLED);
+        served.merge(debugging::disabled())
+    };
+    let guarded = dispatching(served).layer(axum::middleware::from_fn_with_state(gate, auth::check));
+    metrics::measured(Mux::new(entries).in_front_of(guarded), measured_paths(settings))
 }
 
-fn debugging_disabled() -> Router {
-    const PATHS: [&str; 8] = [
-        "/run",
-        "/exec",
-        "/attach",
-        "/portForward",
-        "/containerLogs",
-        "/runningpods",
-        "/debug/pprof",
-        "/logs",
-    ];
-    async fn disabled() -> Response {
-        reply::line(StatusCode::METHOD_NOT_ALLOWED, "Debug endpoints are disabled.")
-    }
-    PATHS.iter().fold(Router::new(), |router, path| {
-        router.route(&format!("{path}/"), any(disabled)).route(&format!("{path}/{{*rest}}"), any(disabled))
-    })
-}
-
-/// Upstream's router answers for the prefixes that it has, Go's multiplexer for the rest, each in its own words.
-async fn page_not_found(uri: Uri) -> Response {
-    const ROUTED: [&str; 2] = ["pods", "containerLogs"];
-    match uri.path().split('/').nth(1) {
-        Some(first) if ROUTED.contains(&first) => reply::not_found().await,
-        _ => reply::line(StatusCode::NOT_FOUND, "404 page not found"),
-    }
+fn measured_paths(settings: &KubeletServerSettings) -> metrics::Paths {
+    let gated =
+        [(settings.checkpoint, "checkpoint"), (settings.flagz, "flagz"), (settings.statusz, "statusz")];
+    let on: Vec<_> = gated.into_iter().filter_map(|(is_on, path)| is_on.then_some(path)).collect();
+    metrics::Paths::main(settings.debugging_handlers, &on)
 }

@@ -22,20 +22,25 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::get;
 use crablet_host::Clock;
 
+use crate::mux::{Entry, route};
 use crate::ports::{LogRefusal, Logs};
 use crate::reply;
+pub(crate) use follow::Watcher;
 use options::{BadQuery, LogOptions, LogStream};
+
+pub(crate) const ENTRY: Entry = Entry::Service("/containerLogs", &[route(3, &["GET"])]);
 
 #[derive(Clone)]
 pub(crate) struct LogService {
     pub logs: Arc<dyn Logs>,
     pub clock: Arc<dyn Clock>,
     pub split_streams: bool,
+    pub watcher: Watcher,
 }
 
 impl LogService {
@@ -54,34 +59,39 @@ async fn container_logs(
     let options = match LogOptions::parse(&query.unwrap_or_default()) {
         Ok(options) => options,
         Err(BadQuery::Undecodable) => {
-            return reply::text(StatusCode::BAD_REQUEST, r#"{"message": "Unable to decode query."}"#);
+            return reply::plain(StatusCode::BAD_REQUEST, r#"{"message": "Unable to decode query."}"#);
         }
         Err(BadQuery::Invalid) => {
-            return reply::text(StatusCode::UNPROCESSABLE_ENTITY, r#"{"message": "Invalid request."}"#);
+            return reply::plain(StatusCode::UNPROCESSABLE_ENTITY, r#"{"message": "Invalid request."}"#);
         }
     };
     let found = service.logs.find(&namespace, &pod, &container, options.previous).await;
     let unsplittable = options.stream != LogStream::All && !service.split_streams;
     match found {
         Err(refusal @ (LogRefusal::NoPod { .. } | LogRefusal::NoContainer { .. })) => {
-            reply::text(StatusCode::NOT_FOUND, refusal.to_string())
+            reply::plain(StatusCode::NOT_FOUND, refusal.to_string())
         }
         _ if unsplittable => {
             let message = format!(
                 "unable to return the given log stream: {:?}. Please enable PodLogsQuerySplitStreams feature gate in kubelet",
                 options.stream.name()
             );
-            reply::text(StatusCode::BAD_REQUEST, message)
+            reply::plain(StatusCode::BAD_REQUEST, message)
         }
         // Upstream has sent the head of the answer already when it asks the runtime.
         Err(refusal @ LogRefusal::Unretrievable { .. }) => answer(Body::from(refusal.to_string())),
-        Err(refusal) => reply::text(StatusCode::BAD_REQUEST, refusal.to_string()),
-        Ok(file) => answer(Body::from_stream(stream::read(file, options, service.clock.now()))),
+        Err(refusal) => {
+            let mut response = answer(Body::from(refusal.to_string()));
+            *response.status_mut() = StatusCode::BAD_REQUEST;
+            response
+        }
+        Ok(file) => {
+            answer(Body::from_stream(stream::read(file, options, service.clock.now(), service.watcher)))
+        }
     }
 }
 
+/// Upstream does not say of what kind it is, nor of refusals at this point.
 fn answer(body: Body) -> Response {
-    let mut response = reply::of(StatusCode::OK, HeaderValue::from_static("text/plain"), body);
-    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
+    Response::new(body)
 }

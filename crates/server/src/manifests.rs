@@ -1,4 +1,4 @@
-//! Storing manifests through the local socket.
+//! Storing manifests: through the local socket, and through the main port by who is allowed `nodes/proxy`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use axum::routing::get;
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
+use crate::mux::{Entry, own_route};
 use crate::ports::{ManifestRefusal, Manifests};
 use crate::reply;
 
@@ -22,6 +23,9 @@ pub const MAX_MANIFEST_BYTES: usize = 10 << 20;
 const BODY_DEADLINE: Duration = Duration::from_secs(60);
 
 type Store = State<Arc<dyn Manifests>>;
+
+pub(crate) const ENTRY: Entry =
+    Entry::Service("/manifests", &[own_route(0, &["GET"]), own_route(1, &["GET", "PUT", "DELETE"])]);
 
 pub(crate) fn routes(store: Arc<dyn Manifests>) -> Router {
     Router::new()

@@ -8,17 +8,32 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::get;
 
+use crate::mux::{Entry, Mux, dispatching, json_route};
 use crate::ports::PodView;
-use crate::{healthz, reply};
+use crate::{debugging, healthz, metrics, reply};
+
+const PODS: Entry = Entry::Service("/pods", &[json_route(0, &["GET"])]);
+/// Not served yet; the place is upstream's.
+const STATS: Entry = Entry::Service("/stats/", &[]);
+
+/// What is served wherever pods are told of.
+pub(crate) fn entries() -> Vec<Entry> {
+    let mut entries = healthz::ENTRIES.to_vec();
+    entries.extend([PODS, STATS]);
+    entries
+}
 
 /// All that the read-only port serves.
 pub fn router(view: Arc<dyn PodView>) -> Router {
-    routes(view).fallback(reply::not_found).method_not_allowed_fallback(reply::method_not_allowed)
+    let mut entries = entries();
+    entries.extend(debugging::DISABLED);
+    let served = dispatching(routes(view).merge(debugging::disabled()));
+    metrics::measured(Mux::new(entries).in_front_of(served), metrics::Paths::read_only())
 }
 
 /// What the read-only port and the local socket have in common.
 pub(crate) fn routes(view: Arc<dyn PodView>) -> Router {
-    let pods = Router::new().route("/pods", get(pods)).route("/pods/", get(pods)).with_state(view.clone());
+    let pods = Router::new().route("/pods", get(pods)).with_state(view.clone());
     healthz::routes(view).merge(pods)
 }
 
@@ -31,6 +46,10 @@ fn pod_list(pods: &[bytes::Bytes]) -> Vec<u8> {
     const HEAD: &[u8] = br#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":["#;
     const TAIL: &[u8] = b"]}\n";
     const ITEM_KIND: &[u8] = br#"{"apiVersion":"v1","kind":"Pod","#;
+    if pods.is_empty() {
+        // As Go writes a list that was never begun.
+        return br#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":null}"#.iter().chain(b"\n").copied().collect();
+    }
     let size = pods.iter().map(|pod| pod.len() + 1).sum::<usize>() + HEAD.len() + TAIL.len();
     let mut list = Vec::with_capacity(size);
     list.extend_from_slice(HEAD);

@@ -1,5 +1,7 @@
 //! What this crate needs from the rest of the program.
 
+mod containers;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,6 +9,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::watch;
+
+pub use containers::{ContainerName, Containers, KnownPod, Refusal};
 
 /// What is known about pods, ready to be sent.
 pub trait PodView: Send + Sync + 'static {
@@ -53,6 +57,12 @@ pub enum ManifestRefusal {
     /// The manifest may be right, but could not be kept.
     #[error("cannot store the manifest: {0}")]
     Storage(String),
+}
+
+/// How much the program writes to its log.
+pub trait Verbosity: Send + Sync + 'static {
+    /// klog's number.
+    fn set(&self, verbosity: u32);
 }
 
 /// Who asks.

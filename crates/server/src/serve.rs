@@ -1,8 +1,11 @@
 //! Accept loops with limits. Nothing here wakes up while nobody asks.
 
+use std::collections::BTreeMap;
 use std::future::{Future, pending};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -12,28 +15,42 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tracing::{debug, warn};
 
 use crate::unix::{BindError, LocalSocket};
 
-/// What strangers may use up.
+/// What clients may use up.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// More wait in the kernel's queue.
     connections: usize,
-    /// A connection ends after this long, whatever it does: nobody keeps a place by reading slowly.
+    /// Whether anybody may come here. Then the oldest connection goes when there are too many: nobody keeps a place by
+    /// sending or reading slowly. Otherwise more wait in the kernel's queue.
+    strangers: bool,
+    /// A connection ends after this long, whatever it does.
     lifetime: Option<Duration>,
+    /// How long a client may take to send the head of a request, and how long a connection may rest between two of them.
+    head: Duration,
+    head_bytes: usize,
 }
 
-const TCP: Limits = Limits { connections: 64, lifetime: Some(Duration::from_secs(300)) };
+/// Idle connections end as upstream's do. Nothing that is served here takes long or is asked for with a long head.
+const TCP: Limits = Limits {
+    connections: 64,
+    strangers: true,
+    lifetime: Some(Duration::from_secs(300)),
+    head: Duration::from_secs(90),
+    head_bytes: 64 << 10,
+};
 /// Who watches stays: only root and the agent's own user come this far.
-const LOCAL: Limits = Limits { connections: 64, lifetime: None };
+const LOCAL: Limits = Limits {
+    connections: 64,
+    strangers: false,
+    lifetime: None,
+    head: Duration::from_secs(30),
+    head_bytes: 64 << 10,
+};
 
-/// How long a client may take to send the head of a request, and how long a connection may rest between two of them.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// Upstream's limit is 1 MiB; nothing that is served here has a use for more than this.
-const MAX_HEAD_BYTES: usize = 64 << 10;
 /// How long answers under way may take to end once the agent stops.
 const DRAIN: Duration = Duration::from_secs(1);
 /// After an accept that failed for want of something, such as file descriptors.
@@ -92,16 +109,23 @@ async fn accept_loop<L: Accept>(
 ) {
     let (stop, stopping) = watch::channel(());
     let mut connections = JoinSet::new();
+    let mut strangers = Strangers::default();
     tokio::pin!(shutdown);
     loop {
-        let room = connections.len() < limits.connections;
+        let room = limits.strangers || connections.len() < limits.connections;
         // Every arm is cancel-safe: an accept that is not done has taken nothing from the kernel's queue.
         tokio::select! {
             () = &mut shutdown => break,
             _ = connections.join_next(), if !connections.is_empty() => (),
             accepted = async { if room { listener.accept().await } else { pending().await } } => match accepted {
                 Ok(Some(stream)) => {
-                    connections.spawn(connection(stream, router.clone(), stopping.clone(), limits));
+                    if limits.strangers {
+                        strangers.make_room(limits.connections);
+                    }
+                    let task = connections.spawn(connection(stream, router.clone(), stopping.clone(), limits));
+                    if limits.strangers {
+                        strangers.add(Arc::default(), task);
+                    }
                 }
                 Ok(None) => (),
                 Err(error) if is_the_peers_fault(&error) => (),
@@ -120,6 +144,34 @@ async fn accept_loop<L: Accept>(
     connections.shutdown().await;
 }
 
+/// Connections by age, with whether they are known by now.
+#[derive(Default)]
+pub(crate) struct Strangers {
+    next: u64,
+    waiting: BTreeMap<u64, (Arc<AtomicBool>, AbortHandle)>,
+}
+
+impl Strangers {
+    /// Makes room for one more.
+    pub fn make_room(&mut self, most: usize) {
+        if self.waiting.len() < most {
+            return;
+        }
+        self.waiting.retain(|_, (known, task)| !known.load(Ordering::Relaxed) && !task.is_finished());
+        while self.waiting.len() >= most {
+            if let Some((_, (_, task))) = self.waiting.pop_first() {
+                debug!("Too many clients that did not say who they are, ending the oldest");
+                task.abort();
+            }
+        }
+    }
+
+    pub fn add(&mut self, known: Arc<AtomicBool>, task: AbortHandle) {
+        self.waiting.insert(self.next, (known, task));
+        self.next += 1;
+    }
+}
+
 pub(crate) fn is_the_peers_fault(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
@@ -131,8 +183,8 @@ where
 {
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .max_buf_size(MAX_HEAD_BYTES)
+        .header_read_timeout(limits.head)
+        .max_buf_size(limits.head_bytes)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     tokio::pin!(serving);
     let expired = async {

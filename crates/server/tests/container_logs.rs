@@ -5,13 +5,17 @@ mod common;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use axum::body::Body;
+use axum::http::Request;
 use bytes::Bytes;
-use common::port::{Pair, Port, SOON, settings};
-use crablet_server::{AuthorizationMode, KubeletServerSettings, LogFile};
+use common::port::{Pair, Port, SOON, Shelf, build_around, settings};
+use crablet_server::{AuthorizationMode, KubeletServerPorts, KubeletServerSettings, LogFile};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::sync::watch;
+use tower::ServiceExt;
 
 struct Scene {
     port: Port,
@@ -251,4 +255,54 @@ async fn a_slow_reader_holds_up_nobody_and_no_memory() {
         scene.port.ask_h2(&scene.client, &["/containerLogs/default/web/app?tailLines=3"]).await[0].1.len(),
         3 * 1001
     );
+}
+
+#[tokio::test]
+async fn two_hundred_follow_with_one_watch() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("0.log");
+    fs::write(&path, line(1, "one")).expect("a log");
+    let (ended, receiver) = watch::channel(false);
+    let shelf = Shelf::default();
+    let file = LogFile { path: path.clone(), ended: receiver };
+    shelf.0.lock().expect("a lock").insert("app".to_owned(), file);
+    let open = KubeletServerSettings {
+        anonymous: true,
+        authorization: AuthorizationMode::AlwaysAllow,
+        ..settings()
+    };
+    let server = build_around(open, |ports| KubeletServerPorts { logs: Arc::new(shelf), ..ports });
+    let router = server.await.expect("a server").into_router();
+
+    let mut bodies = Vec::new();
+    for _ in 0..200 {
+        let target = "/containerLogs/default/web/app?follow=true";
+        let request = Request::builder().uri(target).body(Body::empty()).expect("a request");
+        bodies.push(router.clone().oneshot(request).await.expect("an answer").into_body());
+    }
+    let mut everybody_sees = async |expected: &str| {
+        for body in &mut bodies {
+            let frame = tokio::time::timeout(SOON, body.frame()).await.expect("a timely frame");
+            assert_eq!(frame.expect("a frame").expect("a piece").into_data().expect("bytes"), expected);
+        }
+    };
+    everybody_sees("one\n").await;
+    let mut log = OpenOptions::new().append(true).open(&path).expect("a log");
+    log.write_all(line(2, "two").as_bytes()).expect("a write");
+    everybody_sees("two\n").await;
+    // Rotated: a new file of the same name.
+    fs::rename(&path, path.with_extension("log.20240101-000000")).expect("a rename");
+    fs::write(&path, line(3, "three")).expect("a log");
+    everybody_sees("three\n").await;
+
+    let links = fs::read_dir("/proc/self/fd")
+        .expect("files")
+        .filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+    let instances = links.filter(|link| link.to_string_lossy().contains("inotify")).count();
+    // Tests beside this one have theirs.
+    assert!((1..50).contains(&instances), "{instances} inotify instances");
+    ended.send_replace(true);
+    for body in &mut bodies {
+        assert!(tokio::time::timeout(SOON, body.frame()).await.expect("a timely end").is_none());
+    }
 }

@@ -34,6 +34,8 @@ pub const CONTROLLER_MANAGER: Program =
 pub const SCHEDULER: Program = stamped("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", "seconds");
 pub const KUBECTL: Program = stamped("kubectl", "k8s.io/kubernetes/cmd/kubectl", "half a minute");
 pub const PROXY: Program = stamped("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy", "seconds");
+/// Makes clusters of machines, and machines nodes.
+pub const KUBEADM: Program = stamped("kubeadm", "k8s.io/kubernetes/cmd/kubeadm", "half a minute");
 /// The many-in-one server that the suites run in their pods.
 pub const AGNHOST: Program = stamped("agnhost", "k8s.io/kubernetes/test/images/agnhost", "seconds");
 /// Tells its effective user; the suites run it with its set-uid bit.

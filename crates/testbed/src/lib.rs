@@ -6,6 +6,9 @@
 //! | [`agent`] | the `crablet` binary as a child: start, kill -9, manifests, waiting for what it reports |
 //! | [`images`] | images made on the spot, without a registry |
 //! | [`images::e2e`], [`debian`] | the images of upstream's suites, and the root file systems under them |
+//! | [`kubeadm`] | what `kubeadm init` leaves in a cluster, so that machines may join |
+//! | [`kubelet_port`] | a kubelet's port 10250: requests and sessions, many at once (the one part that is asynchronous) |
+//! | [`pty`] | a program at a terminal |
 //! | [`http`] | the few lines of HTTP/1.1 that tests need, over TCP and unix sockets |
 //! | [`packages`], [`pinned`], [`cache`] | what must be installed or built first, and where it is kept |
 //! | [`scratch`], [`teardown`], [`guard`] | folders that know how to be removed: on drop, on Ctrl-C, by the next run |
@@ -26,12 +29,16 @@ pub mod guard;
 pub mod http;
 pub mod images;
 pub mod kube;
+pub mod kubeadm;
+pub mod kubectl;
+pub mod kubelet_port;
 pub mod longrun;
 mod mounts;
 pub mod network;
 pub mod packages;
 pub mod pinned;
 pub mod process;
+pub mod pty;
 pub mod say;
 pub mod scratch;
 pub mod sha256;

@@ -39,4 +39,4 @@ mod volumes;
 
 pub use linux::LinuxVolumeHost;
 pub use port::{VolumeEvents, VolumeHost};
-pub use volumes::{MountedVolume, VolumePorts, VolumeSettings, Volumes};
+pub use volumes::{VolumePorts, VolumeSettings, Volumes};

@@ -9,6 +9,7 @@ use crablet_host::Clock;
 use crablet_model::events::Event;
 use crablet_model::{PodRef, PodUid, api};
 use crablet_planner::pod::NodeFacts;
+use crablet_planner::pod::config::MountedVolume;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use tokio::sync::watch;
@@ -37,16 +38,6 @@ pub struct VolumePorts {
     pub events: Arc<dyn VolumeEvents>,
     /// For the names of folders, which only have to differ.
     pub seed: u64,
-}
-
-/// Where a volume lies, and how containers may have it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MountedVolume {
-    pub host_path: String,
-    /// Whatever the container's mount says.
-    pub read_only: bool,
-    /// The runtime labels it for SELinux.
-    pub relabel: bool,
 }
 
 /// What every plugin works with.

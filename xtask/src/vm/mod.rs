@@ -1,5 +1,6 @@
 //! `vm`: a whole node in a virtual machine, with systemd and cgroup v2, for one kubelet and one script.
 
+mod join;
 mod node;
 
 use std::fs;
@@ -15,24 +16,44 @@ use crablet_testbed::{guard, say};
 use self::node::Kubelet;
 use crate::args::Args;
 
-/// Each is one boot, since boots are slow.
-const TESTS: &[(&str, Kubelet, &str)] = &[
-    ("static_pods_with_upstream", Kubelet::Upstream, include_str!("guest/static_pods.sh")),
-    ("static_pods_with_crablet", Kubelet::Crablet, include_str!("guest/static_pods.sh")),
-];
+/// Each with both kubelets. Boots are slow, so they are few.
+const TESTS: &[(&str, Test)] =
+    &[("static_pods", Test::Script(include_str!("guest/static_pods.sh"))), ("kubeadm_join", Test::Join)];
+
+#[derive(Debug, Clone, Copy)]
+enum Test {
+    /// A script in a machine that is alone.
+    Script(&'static str),
+    Join,
+}
+
+impl Test {
+    fn run(self, kubelet: &Kubelet) -> Result<u8> {
+        match self {
+            Test::Script(text) => boot(node::vm(kubelet, node::script(kubelet, text))?),
+            Test::Join => join::run(kubelet),
+        }
+    }
+}
 
 pub fn run(mut args: Args) -> Result<ExitCode> {
-    let test = args.flag("--test");
+    let (test, join) = (args.flag("--test"), args.flag("--join"));
     let kubelet: Option<Kubelet> = args.value("--kubelet")?;
     let script: Option<PathBuf> = args.value("--script")?;
     let minutes: Option<u64> = args.value("--minutes")?;
     args.done()?;
     guard::install()?;
-    if test {
+    if test && join {
+        bail!("`--test` and `--join` are two commands");
+    }
+    if test || join {
         if script.is_some() || minutes.is_some() {
-            bail!("`--test` brings its own scripts and deadlines");
+            bail!("`--test` and `--join` bring their own scripts and deadlines");
         }
-        return run_tests(kubelet.as_ref());
+        if test {
+            return run_tests(kubelet);
+        }
+        return Ok(ExitCode::from(join::run(&kubelet.unwrap_or(Kubelet::Crablet))?));
     }
     let kubelet = kubelet.unwrap_or(Kubelet::Crablet);
     let text = match script {
@@ -58,14 +79,14 @@ fn boot(vm: Vm) -> Result<u8> {
     Ok(vm.run_showing(show)?.exit_code)
 }
 
-/// Runs all of them, or those with one kubelet, also after a failure.
-fn run_tests(only: Option<&Kubelet>) -> Result<ExitCode> {
+/// Runs all of them, with both kubelets or with the given one, also after a failure.
+fn run_tests(only: Option<Kubelet>) -> Result<ExitCode> {
+    let kubelets = only.map_or_else(|| vec![Kubelet::Upstream, Kubelet::Crablet], |only| vec![only]);
     let (mut passed, mut failed) = (0, 0);
-    for (name, kubelet, script) in
-        TESTS.iter().filter(|(_, kubelet, _)| only.is_none_or(|only| only == kubelet))
-    {
+    for ((name, test), kubelet) in TESTS.iter().flat_map(|test| kubelets.iter().map(move |k| (test, k))) {
+        let name = format!("{name}_with_{}", kubelet.kind());
         say::step(format!("test {name}"));
-        let result = node::vm(kubelet, node::script(kubelet, script)).and_then(boot);
+        let result = test.run(kubelet);
         // After Ctrl-C every test fails, and none of it is worth showing.
         if result.is_err() {
             guard::let_it_finish();
@@ -81,9 +102,6 @@ fn run_tests(only: Option<&Kubelet>) -> Result<ExitCode> {
             failed += 1
         }
         println!("test {name} ... {word}");
-    }
-    if passed + failed == 0 {
-        bail!("no test with that kubelet\nhint: `--test` takes `--kubelet crablet` or `--kubelet upstream`");
     }
     println!("\n{passed} passed, {failed} failed");
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })

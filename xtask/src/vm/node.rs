@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Result, bail};
-use crablet_testbed::vm::{CgroupDriver, Vm};
+use crablet_testbed::vm::Vm;
 use crablet_testbed::{kube, say};
 
 use crate::workspace;
@@ -41,8 +41,12 @@ impl Kubelet {
         }
     }
 
+    pub fn kind(&self) -> &'static str {
+        if self.is_crablet() { "crablet" } else { "upstream" }
+    }
+
     /// Builds it if it is ours to build.
-    fn binary(&self) -> Result<PathBuf> {
+    pub fn binary(&self) -> Result<PathBuf> {
         match self {
             Kubelet::Crablet => {
                 say::step("building crablet");
@@ -59,25 +63,18 @@ impl Kubelet {
 
 /// A machine with the kubelet as a unit that is not started; `script` is a program that begins with `#!`.
 pub fn vm(kubelet: &Kubelet, script: String) -> Result<Vm> {
-    // Crablet leaves containers in the runtime's default cgroup, which systemd's driver does not understand.
-    let (config, driver) = if kubelet.is_crablet() {
-        (include_str!("guest/crablet.yaml"), CgroupDriver::Cgroupfs)
-    } else {
-        (include_str!("guest/upstream.yaml"), CgroupDriver::Systemd)
-    };
     Ok(Vm::new(script)
         .kubelet(&kubelet.binary()?)
-        .cgroup_driver(driver)
         .file("/etc/systemd/system/kubelet.service", include_str!("guest/kubelet.service"))
-        .file("/etc/kubernetes/kubelet.yaml", config)
+        .file("/etc/kubernetes/kubelet.yaml", include_str!("guest/kubelet.yaml"))
         .file("/root/web.yaml", include_str!("guest/web.yaml"))
+        .file("/root/exact.yaml", include_str!("guest/exact.yaml"))
         .file("/root/idle.yaml", include_str!("guest/idle.yaml")))
 }
 
 /// One of our own scripts, with what it stands on.
 pub fn script(kubelet: &Kubelet, text: &str) -> String {
-    let kind = if kubelet.is_crablet() { "crablet" } else { "upstream" };
-    format!("#!/bin/sh\nset -u\nkind={kind}\n{}\n{text}", include_str!("guest/node.sh"))
+    format!("#!/bin/sh\nset -u\nkind={}\n{}\n{text}", kubelet.kind(), include_str!("guest/node.sh"))
 }
 
 #[cfg(test)]

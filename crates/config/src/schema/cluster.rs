@@ -66,8 +66,7 @@ const SETTINGS: &[Setting] = &[
     field("contentType", Text("TYPE"))
         .flag("kube-api-content-type")
         .default("application/vnd.kubernetes.protobuf")
-        .acts()
-        .doc("How requests to the API server are written."),
+        .doc("How requests to the API server are written. JSON is spoken so far, whatever this says."),
     field("eventRecordQPS", Int32)
         .pointer()
         .flag("event-qps")

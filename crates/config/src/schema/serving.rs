@@ -108,18 +108,22 @@ const SETTINGS: &[Setting] = &[
     field("enableProfilingHandler", Bool)
         .pointer()
         .default("true")
+        .acts()
         .doc("Serve /debug/pprof."),
     field("enableDebugFlagsHandler", Bool)
         .pointer()
         .default("true")
+        .acts()
         .doc("Serve /debug/flags/v, which changes the verbosity."),
     field("enableSystemLogHandler", Bool)
         .pointer()
         .default("true")
+        .acts()
         .doc("Serve the machine's logs at /logs."),
     field("enableSystemLogQuery", Bool)
         .pointer()
         .default("false")
+        .acts()
         .doc("Serve queries of the machine's logs at /logs. Needs enableSystemLogHandler."),
     field("showHiddenMetricsForVersion", Text("VERSION"))
         .doc("Serve metrics that were hidden in this version, such as `1.35`."),

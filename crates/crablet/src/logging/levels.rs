@@ -33,6 +33,11 @@ impl Levels {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = rules;
     }
 
+    /// Keeps what single files are allowed.
+    pub fn set_verbosity(&self, verbosity: u32) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).verbosity = verbosity;
+    }
+
     fn allow(&self, metadata: &Metadata<'_>) -> bool {
         self.0.read().unwrap_or_else(PoisonError::into_inner).allow(metadata)
     }

@@ -19,6 +19,7 @@ use crablet_certificates::bootstrap::{self, needs_bootstrap, write_kubeconfig};
 use crablet_certificates::{Bootstrap, ClientRotation, ClientSetup, Cluster, Store, store};
 use crablet_config::{KUBERNETES_VERSION, Settings};
 use crablet_host::{LinuxFiles, SystemClock};
+use crablet_planner::node::status::architecture;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::info;
@@ -53,6 +54,20 @@ impl Membership {
     }
 }
 
+/// A wrong file is told before anything is made or opened. Fine without one. With a bootstrap file too, one of the two has
+/// to be good: the other is made or removed while a node joins its cluster.
+pub fn check(settings: &Settings) -> anyhow::Result<()> {
+    let Some(path) = &settings.kubeconfig else { return Ok(()) };
+    let Err(error) = Kubeconfig::load(path) else { return Ok(()) };
+    let Some(bootstrap) = &settings.bootstrap_kubeconfig else {
+        return Err(error).context("invalid kubeconfig");
+    };
+    Kubeconfig::load(bootstrap).map(drop).with_context(|| match path.exists() {
+        true => format!("invalid kubeconfig: {error}; unable to load bootstrap kubeconfig"),
+        false => "unable to load bootstrap kubeconfig".to_owned(),
+    })
+}
+
 /// `None` without a kubeconfig: the node stands alone.
 pub async fn join(settings: &Settings) -> anyhow::Result<Option<Membership>> {
     let Some(path) = &settings.kubeconfig else { return Ok(None) };
@@ -61,7 +76,7 @@ pub async fn join(settings: &Settings) -> anyhow::Result<Option<Membership>> {
     if let Some(bootstrap_path) = &settings.bootstrap_kubeconfig
         && needs_bootstrap(&*files, &*clock, path).await?
     {
-        let config = load(bootstrap_path).context("unable to load bootstrap kubeconfig")?;
+        let config = Kubeconfig::load(bootstrap_path).context("unable to load bootstrap kubeconfig")?;
         let api: Arc<dyn ApiServer> = Arc::new(ApiClient::new(&config, client_settings(settings))?);
         let cluster = cluster_of(&config)?;
         if settings.rotate_certificates {
@@ -84,7 +99,7 @@ pub async fn join(settings: &Settings) -> anyhow::Result<Option<Membership>> {
             .context("failed to run Kubelet: unable to bootstrap")?;
         }
     }
-    let config = load(path).context("invalid kubeconfig")?;
+    let config = Kubeconfig::load(path).context("invalid kubeconfig")?;
     let has_certificate = config.inline_pair().is_some() || config.pair_files().is_some();
     let membership = if settings.rotate_certificates && (has_certificate || bootstrap_api.is_some()) {
         rotating(settings, config, bootstrap_api).await?
@@ -134,27 +149,14 @@ fn client_store(settings: &Settings) -> Store {
     Store::new(Arc::new(LinuxFiles), Arc::new(SystemClock), settings.cert_dir.clone(), store::CLIENT)
 }
 
-fn load(path: &Path) -> anyhow::Result<Kubeconfig> {
-    Ok(Kubeconfig::load(path)?)
-}
-
 fn client_settings(settings: &Settings) -> ClientSettings {
     let number = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
     ClientSettings {
-        user_agent: format!("kubelet/{KUBERNETES_VERSION} (linux/{}) crablet", machine_word()),
+        user_agent: format!("kubelet/{KUBERNETES_VERSION} (linux/{}) crablet", architecture()),
         qps: number(settings.kube_api_qps),
         burst: number(settings.kube_api_burst),
         event_qps: number(settings.event_record_qps),
         event_burst: number(settings.event_burst),
-    }
-}
-
-/// The machine in Go's words.
-fn machine_word() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
     }
 }
 
@@ -177,4 +179,66 @@ fn cluster_of(config: &Kubeconfig) -> anyhow::Result<Cluster> {
 
 fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
     std::path::absolute(path).with_context(|| format!("certificate-authority: {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use crablet_config::{Command, Environment};
+
+    use super::*;
+
+    const GOOD: &str = "
+current-context: c
+contexts: [{name: c, context: {cluster: k, user: u}}]
+clusters: [{name: k, cluster: {server: 'https://10.0.0.1:6443', insecure-skip-tls-verify: true}}]
+users: [{name: u, user: {token: s3cret}}]
+";
+
+    /// What is said of files with these texts; `None` is a file that is not there. Without the folder's name.
+    fn said(kubeconfig: Option<&str>, bootstrap: Option<Option<&str>>) -> String {
+        let home = tempfile::tempdir().expect("a folder");
+        let file = |name: &str, text: Option<&str>| {
+            let path = home.path().join(name);
+            if let Some(text) = text {
+                fs::write(&path, text).expect("a file");
+            }
+            path.display().to_string()
+        };
+        let mut flags = vec![format!("--kubeconfig={}", file("k", kubeconfig))];
+        flags.extend(bootstrap.map(|text| format!("--bootstrap-kubeconfig={}", file("b", text))));
+        let environment = Environment { hostname: "node1".to_owned() };
+        let no_files = |_: &Path| Err(std::io::ErrorKind::NotFound.into());
+        match crablet_config::parse(flags.iter().map(Into::into), &environment, no_files) {
+            Ok(Command::Run(settings)) => match check(&settings) {
+                Ok(()) => "good".to_owned(),
+                Err(error) => format!("{error:#}").replace(&home.path().display().to_string(), "~"),
+            },
+            other => panic!("the flags are refused: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn one_kubeconfig_has_to_be_good() {
+        let unset = "current-context: it is not set";
+        let gone = "No such file or directory (os error 2)";
+        assert_eq!(said(Some(GOOD), None), "good");
+        assert_eq!(said(Some(GOOD), Some(None)), "good");
+        assert_eq!(said(None, Some(Some(GOOD))), "good");
+        assert_eq!(said(Some("{}"), Some(Some(GOOD))), "good");
+        assert_eq!(said(Some("{}"), None), format!("invalid kubeconfig: ~/k: {unset}"));
+        assert_eq!(said(None, None), format!("invalid kubeconfig: ~/k: {gone}"));
+        assert_eq!(said(None, Some(None)), format!("unable to load bootstrap kubeconfig: ~/b: {gone}"));
+        assert_eq!(
+            said(Some("{}"), Some(None)),
+            format!("invalid kubeconfig: ~/k: {unset}; unable to load bootstrap kubeconfig: ~/b: {gone}")
+        );
+    }
+
+    #[test]
+    fn what_is_in_the_file_is_not_shown() {
+        let broken = said(Some(&GOOD.replace("{token: s3cret}", "{token: 's3cret")), None);
+        assert!(broken.starts_with("invalid kubeconfig") && !broken.contains("s3cret"), "{broken}");
+    }
 }

@@ -9,7 +9,7 @@ use crablet_host::lock::FileLock;
 use crablet_host::process::{set_oom_score_adj, set_open_files, user_id};
 use tracing::{error, info, warn};
 
-use super::{folders, kubeconfig};
+use super::{folders, join};
 
 /// Held as long as the process lives.
 pub struct Prepared {
@@ -38,7 +38,7 @@ pub fn introduce(settings: &Settings) {
 pub fn prepare(settings: &Settings) -> anyhow::Result<Prepared> {
     let lock = take_lock(settings)?;
     refuse_unfit_machine(settings, &Memory::read())?;
-    kubeconfig::check(settings)?;
+    join::check(settings)?;
     if settings.kubeconfig.is_none() {
         info!("Standalone mode, no API client");
     }

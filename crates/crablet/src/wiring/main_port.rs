@@ -1,4 +1,4 @@
-//! Port 10250 on a node that has joined a cluster.
+//! Port 10250.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -7,17 +7,37 @@ use anyhow::Context;
 use bytes::Bytes;
 use crablet_certificates::{Serving, Source, Store, store};
 use crablet_config::{Settings, TlsVersion};
-use crablet_host::{LinuxFiles, SystemClock};
+use crablet_host::{Clock, LinuxFiles, SystemClock};
 use crablet_model::api;
 use crablet_server::{
-    ApiReviews, AuthorizationMode, KubeletServer, KubeletServerPorts, KubeletServerSettings, TlsSettings,
+    ApiReviews, AuthorizationMode, KubeletServer, KubeletServerPorts, KubeletServerSettings, PodView,
+    TlsSettings, Verbosity,
 };
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tracing::info;
 
+use crate::logging::Control;
+
+use super::Agent;
+use super::containers::ReachedContainers;
 use super::logs::FoundLogs;
-use super::{Agent, PodView};
+use super::served::ServedManifests;
+
+/// The gate that also tells the API server, through the Node, to send WebSockets as they are.
+pub const WEBSOCKETS: &str = "ExtendWebSocketsToKubelet";
+/// What `/logs/` shows.
+const SYSTEM_LOGS: &str = "/var/log";
+
+/// `/debug/flags/v` turns it.
+struct SetVerbosity(Control);
+
+impl Verbosity for SetVerbosity {
+    fn set(&self, verbosity: u32) {
+        self.0.set_verbosity(verbosity);
+    }
+}
 
 /// Opened before the agent starts: an address that is taken ends the program.
 pub struct MainPort {
@@ -25,17 +45,34 @@ pub struct MainPort {
 }
 
 impl MainPort {
-    pub async fn open(settings: &Settings) -> anyhow::Result<Self> {
+    /// `None`: it is switched off, or nobody could be let in. The cluster is asked who a token's owner is and what they
+    /// may; without one, only settings that need no answer let anybody in.
+    pub async fn open(settings: &Settings, joined: bool) -> anyhow::Result<Option<Self>> {
+        if !settings.enable_server {
+            return Ok(None);
+        }
+        let authentication = &settings.authentication;
+        let needs_cluster = authentication.webhook || settings.authorization.webhook;
+        let lets_in = authentication.anonymous || authentication.client_ca_file.is_some();
+        if !joined && (needs_cluster || !lets_in) {
+            info!(
+                port = settings.port,
+                "Not serving the kubelet's port: without a cluster it needs authentication.webhook.enabled: false, authorization.mode: AlwaysAllow, and authentication.x509.clientCAFile or authentication.anonymous"
+            );
+            return Ok(None);
+        }
         let address = SocketAddr::from((settings.address, settings.port));
         let listener = TcpListener::bind(address).await;
-        Ok(Self { listener: listener.with_context(|| format!("cannot listen on {address}"))? })
+        let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
+        Ok(Some(Self { listener }))
     }
 
     /// Answers from now on.
-    pub async fn serve(self, settings: &Settings, agent: &mut Agent) -> anyhow::Result<()> {
+    pub async fn serve(self, settings: &Settings, agent: &mut Agent, log: &Control) -> anyhow::Result<()> {
         let certificate =
             certificate(settings, agent).await.context("cannot get a certificate to serve with")?;
         let authentication = &settings.authentication;
+        let gate = |name: &str| settings.feature_gates.enabled(name);
         let wanted = KubeletServerSettings {
             node: settings.node_name.as_str().into(),
             tls: TlsSettings {
@@ -55,7 +92,15 @@ impl MainPort {
                 _ => AuthorizationMode::AlwaysAllow,
             },
             debugging_handlers: settings.enable_debugging_handlers,
-            split_log_streams: settings.feature_gates.enabled("PodLogsQuerySplitStreams"),
+            split_log_streams: gate("PodLogsQuerySplitStreams"),
+            websockets: gate(WEBSOCKETS),
+            checkpoint: gate("ContainerCheckpoint"),
+            flagz: gate("ComponentFlagz"),
+            statusz: gate("ComponentStatusz"),
+            system_logs: settings.enable_system_log_handler,
+            system_log_query: settings.enable_system_log_query,
+            profiling_handler: settings.enable_profiling_handler,
+            debug_flags_handler: settings.enable_debug_flags_handler,
         };
         let view: Arc<dyn PodView> = Arc::new(agent.served_view());
         let reviews = agent.api.clone().map(|api| Arc::new(ApiReviews::new(api)) as _);
@@ -64,6 +109,19 @@ impl MainPort {
             pods: view,
             logs: Arc::new(FoundLogs { view: agent.view.clone(), runtime: agent.runtime.clone() }),
             reviews,
+            containers: Arc::new(ReachedContainers {
+                view: agent.view.clone(),
+                runtime: agent.runtime.clone(),
+                clock: Arc::new(SystemClock),
+                checkpoints: settings.root_dir.join("checkpoints"),
+            }),
+            manifests: Arc::new(ServedManifests(agent.submitted.clone())),
+            verbosity: Arc::new(SetVerbosity(log.clone())),
+            flags: settings.flags.clone(),
+            version: settings.reported_version.to_string(),
+            started: SystemClock.now(),
+            system_log_folder: SYSTEM_LOGS.into(),
+            journalctl: "journalctl".into(),
             configz: Bytes::copy_from_slice(settings.configz.0.as_bytes()),
             files: Arc::new(LinuxFiles),
             clock: Arc::new(SystemClock),

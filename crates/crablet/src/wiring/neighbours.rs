@@ -8,8 +8,6 @@ use crablet_apiserver::events::Recorder;
 use crablet_config::Settings;
 use crablet_cri::ErrorKind;
 use crablet_cri::client::CriClient;
-use crablet_cri::client::preflight;
-use crablet_model::cgroup::CgroupDriver;
 use crablet_model::events::{Event, NodeEvent};
 use crablet_model::quantity::Quantity;
 use crablet_model::{PodRef, PodUid, api};
@@ -29,11 +27,7 @@ pub struct TheVolumes(pub Arc<Volumes>);
 #[async_trait]
 impl PodVolumes for TheVolumes {
     async fn set_up(&self, pod: &api::Pod) -> Result<BTreeMap<String, MountedVolume>, String> {
-        let mounted = self.0.set_up(pod).await?;
-        let same = |(name, v): (String, crablet_volumes::MountedVolume)| {
-            (name, MountedVolume { host_path: v.host_path, read_only: v.read_only, relabel: v.relabel })
-        };
-        Ok(mounted.into_iter().map(same).collect())
+        self.0.set_up(pod).await
     }
 
     fn pod_changed(&self, id: &PodRef, json: &Arc<[u8]>) {
@@ -69,8 +63,7 @@ impl RealCgroups {
     async fn make(&self) -> Result<Arc<Cgroups>, String> {
         let mut settings = self.settings.clone();
         match self.runtime.cgroup_driver().await {
-            Ok(Some(preflight::CgroupDriver::Systemd)) => settings.driver = CgroupDriver::Systemd,
-            Ok(Some(preflight::CgroupDriver::Cgroupfs)) => settings.driver = CgroupDriver::Cgroupfs,
+            Ok(Some(driver)) => settings.driver = driver,
             // The runtime leaves it to the configuration.
             Ok(None) => {}
             Err(error) if error.kind == ErrorKind::Unimplemented => {}
@@ -128,10 +121,7 @@ fn cgroup_settings(settings: &Settings, machine: &Machine) -> CgroupSettings {
         per_qos: settings.cgroups_per_qos,
         // As upstream: pods' cgroups are at the top unless somebody says otherwise.
         root: if settings.cgroup_root.is_empty() { "/".to_owned() } else { settings.cgroup_root.clone() },
-        driver: match settings.cgroup_driver {
-            crablet_config::CgroupDriver::Systemd => CgroupDriver::Systemd,
-            crablet_config::CgroupDriver::Cgroupfs => CgroupDriver::Cgroupfs,
-        },
+        driver: settings.cgroup_driver,
         pod_pids_limit: settings.pod_pids_limit.and_then(|limit| i64::try_from(limit).ok()).unwrap_or(-1),
         cpu_quota: settings.cpu_cfs_quota,
         cpu_period: settings.cpu_cfs_quota_period,

@@ -4,17 +4,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crablet_apiserver::ApiServer;
 use crablet_config::{KUBERNETES_VERSION, Settings};
 use crablet_cri::Runtime;
+use crablet_host::Clock;
 use crablet_model::api;
 use crablet_model::quantity::Quantity;
 use crablet_model::runtime::ListedImage;
-use crablet_node::{NodeSettings, NodeView, RuntimeHandler, RuntimeState};
+use crablet_node::{NodeHost, NodePorts, NodeSettings, NodeView, RuntimeState};
 use crablet_planner::pod::NodeFacts;
 use crablet_pods::cluster::Cluster;
+use crablet_pods::images::Images;
 use crablet_pods::pleg::RuntimeHealth;
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+
+use super::main_port::WEBSOCKETS;
+use super::neighbours::Events;
 
 /// Between two looks at the images without a reason.
 const IMAGES_PACE: Duration = Duration::from_secs(300);
@@ -24,7 +31,48 @@ const AFTER_PULL: Duration = Duration::from_secs(2);
 const RUNTIME_PATIENCE: Duration = Duration::from_secs(30);
 const LIST_DEADLINE: Duration = Duration::from_secs(30);
 
-pub fn settings(settings: &Settings) -> NodeSettings {
+/// What the node needs of the rest, and the rest of it.
+pub struct NodeSide {
+    pub api: Option<Arc<dyn ApiServer>>,
+    pub clock: Arc<dyn Clock>,
+    pub host: Arc<dyn NodeHost>,
+    pub events: Arc<Events>,
+    pub runtime: Arc<dyn Runtime>,
+    pub health: watch::Receiver<RuntimeHealth>,
+    pub images: Arc<Images>,
+    pub facts: watch::Sender<Arc<NodeFacts>>,
+    pub known: watch::Sender<bool>,
+    pub cluster: Option<Arc<Cluster>>,
+    pub seed: u64,
+}
+
+/// Starts the node and all who listen to it.
+pub fn join(settings: &Settings, side: NodeSide, tasks: &mut JoinSet<()>) -> watch::Receiver<Arc<NodeView>> {
+    let (state, is_healthy) = watch::channel(RuntimeState::default());
+    let (listed, images) = watch::channel(Arc::new(Vec::<api::ContainerImage>::new()));
+    // No kind of volume that a controller attaches is there yet.
+    let (_, volumes_in_use) = watch::channel(Some(Arc::new(Vec::new())));
+    let joined = side.api.is_some();
+    let ports = NodePorts {
+        api: side.api,
+        clock: side.clock,
+        host: side.host,
+        events: side.events,
+        health: is_healthy,
+        images,
+        volumes_in_use,
+        seed: side.seed,
+    };
+    let view = crablet_node::start(node_settings(settings), ports, tasks).node();
+    tasks.spawn(follow_health(side.health, state));
+    if joined {
+        tasks.spawn(follow_images(side.runtime.clone(), side.images.pulled(), listed));
+    }
+    tasks.spawn(follow_node(view.clone(), side.facts, side.known, side.cluster, side.runtime));
+    view
+}
+
+fn node_settings(settings: &Settings) -> NodeSettings {
     let quantities = |map: &BTreeMap<String, String>| {
         map.iter().filter_map(|(name, text)| Some((name.clone(), Quantity::parse(text).ok()?))).collect()
     };
@@ -58,13 +106,12 @@ pub fn settings(settings: &Settings) -> NodeSettings {
         controller_attach_detach: settings.enable_controller_attach_detach,
         local_storage_isolation: settings.local_storage_capacity_isolation,
         kubelet_version: KUBERNETES_VERSION.to_owned(),
-        // None of those that upstream declares is there yet.
-        declared_features: Vec::new(),
+        declared_features: declared_features(settings),
     }
 }
 
 /// Tells the node how the runtime is. A runtime that is out of reach for a moment is none of the cluster's business.
-pub async fn follow_health(mut health: watch::Receiver<RuntimeHealth>, state: watch::Sender<RuntimeState>) {
+async fn follow_health(mut health: watch::Receiver<RuntimeHealth>, state: watch::Sender<RuntimeState>) {
     loop {
         let now = health.borrow_and_update().clone();
         let is_lost = now.lost.is_some();
@@ -99,22 +146,14 @@ fn state_of(health: &RuntimeHealth, down: Option<&str>) -> RuntimeState {
         network_error: status
             .network_problem
             .map(|problem| format!("container runtime network not ready: {problem}")),
-        handlers: status
-            .handlers
-            .into_iter()
-            .map(|handler| RuntimeHandler {
-                name: handler.name,
-                recursive_read_only_mounts: handler.recursive_read_only_mounts,
-                user_namespaces: handler.user_namespaces,
-            })
-            .collect(),
+        handlers: status.handlers,
         supplemental_groups_policy: status.supplemental_groups_policy,
         shutting_down: false,
     }
 }
 
 /// Keeps the list of images that the Node shows: looked at after pulls, and now and then without a reason.
-pub async fn follow_images(
+async fn follow_images(
     runtime: Arc<dyn Runtime>,
     pulled: Arc<Notify>,
     images: watch::Sender<Arc<Vec<api::ContainerImage>>>,
@@ -151,7 +190,7 @@ fn shown(mut listed: Vec<ListedImage>) -> Vec<api::ContainerImage> {
 
 /// Tells everybody what the Node object says: addresses and amounts to the pods, its owner to the mirrors, pods' addresses
 /// to the runtime.
-pub async fn follow_node(
+async fn follow_node(
     mut view: watch::Receiver<Arc<NodeView>>,
     facts: watch::Sender<Arc<NodeFacts>>,
     known: watch::Sender<bool>,
@@ -202,4 +241,11 @@ fn take_in(facts: &mut NodeFacts, node: &NodeView) {
     if let Some(storage) = amount("ephemeral-storage") {
         facts.allocatable_storage = storage.value();
     }
+}
+
+/// Of what upstream's nodes declare, what is there. The API server relies upon it.
+fn declared_features(settings: &Settings) -> Vec<String> {
+    let gate = |name: &str| settings.feature_gates.enabled(name);
+    let websockets = gate("NodeDeclaredFeatures") && gate(WEBSOCKETS);
+    websockets.then(|| WEBSOCKETS.to_owned()).into_iter().collect()
 }

@@ -1,7 +1,7 @@
-//! A program whose lines are waited for: `kubectl logs -f`, `kubectl get --watch`.
+//! A program whose lines are waited for: `kubectl logs -f`, `kubectl get --watch`, `kubectl attach`.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 
@@ -14,6 +14,7 @@ use super::support::PATIENCE;
 /// Dropping it ends the program.
 pub struct Follow {
     child: Child,
+    input: Option<ChildStdin>,
     lines: Receiver<String>,
     seen: Vec<String>,
     what: String,
@@ -21,8 +22,19 @@ pub struct Follow {
 
 impl Follow {
     pub fn start(mut command: Command) -> Result<Follow> {
+        command.stdin(Stdio::null());
+        Follow::start_with_input(command)
+    }
+
+    /// One that is talked to as well.
+    pub fn start_talking(mut command: Command) -> Result<Follow> {
+        command.stdin(Stdio::piped());
+        Follow::start_with_input(command)
+    }
+
+    fn start_with_input(mut command: Command) -> Result<Follow> {
         let what = shown(&command);
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        command.stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("cannot run `{what}`"))?;
         let out = child.stdout.take().context("the pipe was asked for")?;
         let (sender, lines) = channel();
@@ -34,7 +46,26 @@ impl Follow {
                 }
             }
         });
-        Ok(Follow { child, lines, seen: Vec::new(), what })
+        let input = child.stdin.take();
+        Ok(Follow { child, input, lines, seen: Vec::new(), what })
+    }
+
+    pub fn say(&mut self, text: &str) -> Result<()> {
+        let input = self.input.as_mut().context("nobody listens")?;
+        input.write_all(text.as_bytes())?;
+        Ok(input.flush()?)
+    }
+
+    /// The program sees the end of its input.
+    pub fn say_no_more(&mut self) {
+        self.input = None;
+    }
+
+    /// SIGKILL: no farewell to anybody.
+    pub fn kill9(mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
     }
 
     /// Waits for a line that is as wanted.
@@ -54,6 +85,12 @@ impl Follow {
                 }
             }
         }
+    }
+
+    /// Whether it has said this by now.
+    pub fn has_said(&mut self, part: &str) -> bool {
+        self.seen.extend(self.lines.try_iter());
+        self.seen.iter().any(|line| line.contains(part))
     }
 
     /// Waits for the program's own end; all that it said is the answer.

@@ -1,89 +1,52 @@
-//! A machine that becomes a node as `kubeadm join` has it: with a bootstrap token, for which it gets a certificate of its
-//! own. Then as many pods as the node has room for.
+//! A machine that becomes a node by `kubeadm join`: with a bootstrap token, for which it gets a certificate of its own.
+//! Then as many pods as the node has room for.
 
 use std::fs;
 
 use anyhow::{Result, ensure};
-use crablet_testbed::cluster::{Cluster, Node, NodeOptions};
+use crablet_testbed::cluster::Cluster;
+use crablet_testbed::kubeadm::join::{Joined, join};
 use serde_json::{Value, json};
 
 use super::support::{PATIENCE, QUIET, Room, ensure_has, kubelet, template};
 
-const TOKEN: (&str, &str) = ("crab00", "0123456789abcdef");
-/// The group of those with a token that `kubeadm` made.
-const BOOTSTRAPPERS: &str = "system:bootstrappers:kubeadm:default-node-token";
+const NODE: &str = "node";
 const CROWD: usize = 110;
 
 pub fn all(cluster: &Cluster) -> Result<()> {
-    for object in preparations() {
-        let path = cluster.dir().join("preparation.json");
-        fs::write(&path, object.to_string())?;
-        cluster.kubectl(&["create", "-f", &path.to_string_lossy()])?;
-    }
-    let node = cluster.join(NodeOptions {
-        bootstrap_token: Some(format!("{}.{}", TOKEN.0, TOKEN.1)),
-        ..NodeOptions::new(kubelet())
-    })?;
+    let node = join(cluster, &kubelet(), NODE)?;
     let room = Room::new(cluster, node.log_path(), "joining")?;
     room.during("a certificate for a token", |room| has_credentials(room, &node))?;
     room.during("a full node", |room| a_full_node_comes_and_goes(room, &node))
 }
 
-/// What `kubeadm init` leaves in a cluster so that others may join.
-fn preparations() -> Vec<Value> {
-    let binding = |name: &str, role: &str, group: &str| {
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": { "name": format!("kubeadm:{name}") },
-            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
-            "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group }],
-        })
-    };
-    let requests = "system:certificates.k8s.io:certificatesigningrequests";
-    vec![
-        json!({
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": { "name": format!("bootstrap-token-{}", TOKEN.0), "namespace": "kube-system" },
-            "type": "bootstrap.kubernetes.io/token",
-            "stringData": {
-                "token-id": TOKEN.0,
-                "token-secret": TOKEN.1,
-                "usage-bootstrap-authentication": "true",
-                "usage-bootstrap-signing": "true",
-                "auth-extra-groups": BOOTSTRAPPERS,
-            },
-        }),
-        binding("kubelet-bootstrap", "system:node-bootstrapper", BOOTSTRAPPERS),
-        binding("node-autoapprove-bootstrap", &format!("{requests}:nodeclient"), BOOTSTRAPPERS),
-        binding(
-            "node-autoapprove-certificate-rotation",
-            &format!("{requests}:selfnodeclient"),
-            "system:nodes",
-        ),
-    ]
-}
-
-fn has_credentials(room: &Room<'_>, node: &Node) -> Result<()> {
+fn has_credentials(room: &Room<'_>, node: &Joined) -> Result<()> {
     let current = node.home().join("pki/kubelet-client-current.pem");
     ensure!(fs::symlink_metadata(&current)?.is_symlink(), "`{}` is no link", current.display());
     ensure_has(&fs::read_to_string(&current)?, &["BEGIN CERTIFICATE", "PRIVATE KEY"])?;
-    let kubeconfig = node.home().join("kubeconfig");
+    let kubeconfig = node.etc().join("kubelet.conf");
     let text = fs::read_to_string(&kubeconfig)?;
     ensure_has(&text, &[&*current.to_string_lossy(), &room.cluster.server()])?;
-    ensure!(!text.contains(TOKEN.1), "the bootstrap token is in the kubeconfig");
+    ensure!(!text.contains("token"), "a token is in the kubeconfig");
+    ensure!(!node.etc().join("bootstrap-kubelet.conf").exists(), "kubeadm left the token");
     // What kubeadm does next: it loads the file.
     let mut whoami = std::process::Command::new(room.cluster.bin().join("kubectl"));
     whoami.arg("--kubeconfig").arg(&kubeconfig).args(["auth", "whoami", "-o", "json"]);
     let who: Value = serde_json::from_str(&crablet_testbed::process::output_of(&mut whoami)?)?;
-    ensure!(who["status"]["userInfo"]["username"] == "system:node:node", "{who}");
-    let requests = room.kubectl(&["get", "csr", "-o", "jsonpath={.items[*].spec.username}"])?;
-    ensure!(requests == format!("system:bootstrap:{}", TOKEN.0), "who asked for certificates: {requests}");
+    ensure!(who["status"]["userInfo"]["username"] == format!("system:node:{NODE}"), "{who}");
+    let asked = "jsonpath={range .items[*]}{.spec.signerName} {.spec.username}{\"\\n\"}{end}";
+    let requests = room.kubectl(&["get", "csr", "-o", asked])?;
+    let client = "kubernetes.io/kube-apiserver-client-kubelet system:bootstrap:";
+    let serving = format!("kubernetes.io/kubelet-serving system:node:{NODE}");
+    ensure!(
+        requests.lines().filter(|line| line.starts_with(client)).count() == 1
+            && requests.lines().all(|line| line.starts_with(client) || line == serving),
+        "who asked for certificates: {requests}"
+    );
     Ok(())
 }
 
-fn a_full_node_comes_and_goes(room: &Room<'_>, node: &Node) -> Result<()> {
+fn a_full_node_comes_and_goes(room: &Room<'_>, node: &Joined) -> Result<()> {
     room.create(&json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",

@@ -33,3 +33,36 @@ pub fn a_changed_configuration_touches_no_pod(node: &Node) -> Result<()> {
     }
     node.wait_empty()
 }
+
+/// Other programs write the node's resolver settings, some of them only after the node has started.
+pub fn resolver_settings_are_those_of_the_moment(node: &Node) -> Result<()> {
+    let settings = node.agent.home().join("resolv.conf");
+    let path = node.agent.home().join("config.yaml");
+    let text = fs::read_to_string(&path)?;
+    fs::write(&path, format!("{text}resolvConf: {}\n", settings.display()))?;
+    node.agent.start()?;
+    let pod = |name: &str, server: &str| {
+        shell_pod(
+            name,
+            &format!("grep -q {server} /etc/resolv.conf"),
+            "restartPolicy: Never\ndnsPolicy: Default",
+        )
+    };
+    node.agent.put_manifest("early", &pod("early", "10.1.1.1"))?;
+    let refusal = format!("open {}: no such file or directory", settings.display());
+    node.agent.wait_for_log(PATIENCE, &refusal)?;
+
+    for (name, server) in [("early", "10.1.1.1"), ("late", "10.2.2.2")] {
+        fs::write(settings.with_extension("new"), format!("nameserver {server}\n"))?;
+        fs::rename(settings.with_extension("new"), &settings)?;
+        node.agent.put_manifest(name, &pod(name, server))?;
+        let ended = node.wait_pod(name, |pod| {
+            pod["status"]["phase"].as_str().is_some_and(|p| p != "Pending" && p != "Running")
+        })?;
+        ensure!(ended["status"]["phase"] == "Succeeded", "{ended:#}");
+    }
+    for name in ["early", "late"] {
+        node.agent.remove_manifest(name)?;
+    }
+    node.wait_empty()
+}

@@ -449,6 +449,7 @@ fn agent_settings() -> Settings {
         format!("--container-logs-dir={CONTAINER_LOGS}"),
         format!("--hostname-override={NODE}"),
         "--container-runtime-endpoint=unix:///run/sim.sock".to_owned(),
+        "--resolv-conf=".to_owned(),
     ];
     let args = args.into_iter().map(Into::into);
     let environment = Environment { hostname: NODE.to_owned() };

@@ -152,6 +152,7 @@ fn error(socket: &str, status: &Status) -> CriError {
         Code::Unimplemented => ErrorKind::Unimplemented,
         Code::Unavailable => ErrorKind::Unavailable,
         Code::DeadlineExceeded => ErrorKind::DeadlineExceeded,
+        Code::ResourceExhausted => ErrorKind::Exhausted,
         _ => ErrorKind::Refused,
     };
     CriError::new(kind, status.message())

@@ -64,10 +64,10 @@ fn event(event: wire::ContainerEventResponse) -> RuntimeEvent {
     });
     let kind = match Type::try_from(event.container_event_type) {
         Ok(Type::ContainerCreatedEvent) => RuntimeEventKind::Created,
-        Ok(Type::ContainerStoppedEvent) => RuntimeEventKind::Stopped,
+        Ok(Type::ContainerStartedEvent) => RuntimeEventKind::Started,
         Ok(Type::ContainerDeletedEvent) => RuntimeEventKind::Deleted,
-        // A kind that is newer than this program is a hint all the same.
-        Ok(Type::ContainerStartedEvent) | Err(_) => RuntimeEventKind::Started,
+        // A kind that is newer than this program is a hint all the same: as this one it is always looked at.
+        Ok(Type::ContainerStoppedEvent) | Err(_) => RuntimeEventKind::Stopped,
     };
     RuntimeEvent { uid, container_id: event.container_id, kind }
 }
@@ -91,7 +91,7 @@ mod tests {
     fn every_number_is_some_kind_of_event() {
         use RuntimeEventKind::*;
         for (number, kind) in
-            [(0, Created), (1, Started), (2, Stopped), (3, Deleted), (77, Started), (-1, Started)]
+            [(0, Created), (1, Started), (2, Stopped), (3, Deleted), (77, Stopped), (-1, Stopped)]
         {
             let expected = RuntimeEvent { uid: Some(PodUid::new("u")), container_id: "c".into(), kind };
             assert_eq!(from_wire(number, Some("u")), expected, "{number}");

@@ -6,9 +6,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use crablet_model::cgroup::CgroupDriver;
+use crablet_model::runtime::RuntimeHandler;
 use crablet_protos::cri as wire;
 
 use super::CriClient;
+use super::replies::handler;
 use crate::port::Result;
 
 /// The runtime about itself, at length.
@@ -16,7 +19,7 @@ use crate::port::Result;
 pub struct Description {
     /// `RuntimeReady`, `NetworkReady`, and whatever else this runtime reports.
     pub conditions: Vec<Condition>,
-    pub handlers: Vec<Handler>,
+    pub handlers: Vec<RuntimeHandler>,
     /// Free text by key, usually JSON; each runtime has its own.
     pub info: BTreeMap<String, String>,
 }
@@ -27,21 +30,6 @@ pub struct Condition {
     pub holds: bool,
     pub reason: String,
     pub message: String,
-}
-
-/// A way to run a sandbox, such as runc or a virtual machine. The default one often has no name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Handler {
-    pub name: String,
-    pub user_namespaces: bool,
-    pub recursive_read_only_mounts: bool,
-}
-
-/// Who makes the cgroups of containers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CgroupDriver {
-    Systemd,
-    Cgroupfs,
 }
 
 impl CriClient {
@@ -87,17 +75,9 @@ fn description(reply: wire::StatusResponse) -> Description {
         reason: c.reason,
         message: c.message,
     });
-    let handlers = reply.runtime_handlers.into_iter().map(|handler| {
-        let features = handler.features.unwrap_or_default();
-        Handler {
-            name: handler.name,
-            user_namespaces: features.user_namespaces,
-            recursive_read_only_mounts: features.recursive_read_only_mounts,
-        }
-    });
     Description {
         conditions: conditions.collect(),
-        handlers: handlers.collect(),
+        handlers: reply.runtime_handlers.into_iter().map(handler).collect(),
         info: reply.info.into_iter().collect(),
     }
 }
@@ -131,7 +111,7 @@ mod tests {
     fn a_handler_without_features_has_none() {
         let named = wire::RuntimeHandler { name: "runc".into(), features: None };
         let reply = wire::StatusResponse { runtime_handlers: vec![named], ..Default::default() };
-        let expected = Handler { name: "runc".into(), ..Handler::default() };
+        let expected = RuntimeHandler { name: "runc".into(), ..RuntimeHandler::default() };
         assert_eq!(description(reply).handlers, [expected]);
     }
 }

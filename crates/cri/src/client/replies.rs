@@ -36,7 +36,7 @@ pub fn status(reply: wire::StatusResponse) -> RuntimeStatus {
     }
 }
 
-fn handler(handler: wire::RuntimeHandler) -> RuntimeHandler {
+pub fn handler(handler: wire::RuntimeHandler) -> RuntimeHandler {
     let features = handler.features.unwrap_or_default();
     RuntimeHandler {
         name: handler.name,

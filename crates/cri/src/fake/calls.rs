@@ -19,7 +19,7 @@ use super::images::with_tag;
 use super::state::{ContainerRecord, Due, SandboxRecord, State, not_found};
 use super::trace::{Call, Subject, What};
 use super::works::Progress;
-use crate::port::{CriError, ErrorKind, EventStream, Result, Runtime};
+use crate::port::{CommandOutput, CriError, ErrorKind, EventStream, Result, Runtime, Streams};
 
 /// A client that waits for work. Dropped before the answer, it tells the daemon that nobody waits any more.
 struct Waiting {
@@ -374,4 +374,29 @@ impl Runtime for FakeRuntime {
         let image = image.to_owned();
         self.call(Call::PullImage, subject, None, move |state| state.begin_pull(&image)).await
     }
+
+    async fn exec_sync(&self, _: &str, _: &[String], _: Option<Duration>) -> Result<CommandOutput> {
+        Err(no_processes("ExecSync"))
+    }
+
+    async fn exec(&self, _: &str, _: &[String], _: Streams) -> Result<String> {
+        Err(no_processes("Exec"))
+    }
+
+    async fn attach(&self, _: &str, _: Streams) -> Result<String> {
+        Err(no_processes("Attach"))
+    }
+
+    async fn port_forward(&self, _: &str, _: &[u16]) -> Result<String> {
+        Err(no_processes("PortForward"))
+    }
+
+    async fn checkpoint(&self, _: &str, _: &str, _: i64) -> Result<()> {
+        Err(no_processes("CheckpointContainer"))
+    }
+}
+
+/// Containers in memory have no process to reach.
+fn no_processes(method: &str) -> CriError {
+    CriError::new(ErrorKind::Unimplemented, format!("unknown method {method}"))
 }

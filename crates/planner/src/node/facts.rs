@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crablet_model::api;
 use crablet_model::quantity::Quantity;
+use crablet_model::runtime::RuntimeHandler;
 use jiff::Timestamp;
 
 /// Named as the configuration names them.
@@ -107,14 +108,6 @@ pub struct RuntimeState {
     pub supplemental_groups_policy: Option<bool>,
     /// A shutdown of the machine is under way.
     pub shutting_down: bool,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RuntimeHandler {
-    /// Empty for the default one.
-    pub name: String,
-    pub recursive_read_only_mounts: bool,
-    pub user_namespaces: bool,
 }
 
 /// Everything that a status is made of.

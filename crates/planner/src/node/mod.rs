@@ -25,9 +25,7 @@ pub mod status;
 mod tests;
 
 pub use compare::status_changed;
-pub use facts::{
-    DefaultRoute, Interface, Machine, Network, NodeFacts, NodeSettings, RuntimeHandler, RuntimeState,
-};
+pub use facts::{DefaultRoute, Interface, Machine, Network, NodeFacts, NodeSettings, RuntimeState};
 pub use initial::initial_node;
 pub use patch::status_patch;
 pub use reconcile::reconcile;

@@ -1,12 +1,13 @@
 //! A plan in the making.
 
-use crablet_model::PodRef;
 use crablet_model::events::Event;
+use crablet_model::names::phase;
+use crablet_model::{PodRef, api};
 use jiff::Timestamp;
 
 use super::facts::{Facts, Wish};
 use super::memory::{Memory, later};
-use super::plan::{Action, OpKey, Plan};
+use super::plan::{Action, OpKey, Plan, Urgency};
 use super::status;
 
 /// How long a runtime has to show what it said it did.
@@ -110,8 +111,36 @@ impl<'a> Draft<'a> {
         matches!(self.facts.wish, Wish::End(_))
     }
 
+    /// Whether somebody waits for this status, or for a better one that is on its way.
+    fn urgency(&self, status: &api::PodStatus) -> Urgency {
+        let Some(published) = &self.facts.memory.status else {
+            return Urgency::Now; // that the node has the pod is news
+        };
+        let mut keys: Vec<_> = self.actions.iter().map(Action::key).collect();
+        keys.extend(self.facts.session.ops.keys().filter(|key| !self.cancel.contains(key)).cloned());
+        match self.facts.wish {
+            _ if published == status || self.released => Urgency::Now,
+            // Who asked for the end waits for the end.
+            Wish::End(_) if keys.is_empty() => Urgency::Now,
+            Wish::End(_) if differs_in_generation_only(published, status) => Urgency::WithTheNext,
+            Wish::End(_) => Urgency::Soon,
+            // A sandbox on the way to the first start. Whatever a container says is news.
+            Wish::Run => {
+                let pending = |s: &api::PodStatus| s.phase.as_deref() == Some(phase::PENDING);
+                let makes =
+                    |key: &OpKey| matches!(key, OpKey::CreateSandbox | OpKey::Image(_) | OpKey::Start(_));
+                let on_its_way = pending(published)
+                    && pending(status)
+                    && published.container_statuses == status.container_statuses
+                    && keys.iter().any(makes);
+                if on_its_way { Urgency::Soon } else { Urgency::Now }
+            }
+        }
+    }
+
     pub fn finish(mut self) -> Plan {
         let status = self.facts.pod.map(|pod| status::status(self.facts, pod, &self.memory));
+        let urgency = status.as_ref().map_or(Urgency::Now, |status| self.urgency(status));
         if status.is_some() {
             self.memory.status.clone_from(&status);
         }
@@ -119,6 +148,7 @@ impl<'a> Draft<'a> {
             cancel: self.cancel,
             actions: self.actions,
             status,
+            urgency,
             memory: self.memory,
             events: self.events,
             wake_at: self.wake_at,
@@ -127,4 +157,15 @@ impl<'a> Draft<'a> {
             finished: self.finished,
         }
     }
+}
+
+/// A deletion counts up the generation of the pod.
+fn differs_in_generation_only(published: &api::PodStatus, status: &api::PodStatus) -> bool {
+    let mut as_before = status.clone();
+    as_before.observed_generation = published.observed_generation;
+    let before = published.conditions.iter().flatten();
+    for (condition, before) in as_before.conditions.iter_mut().flatten().zip(before) {
+        condition.observed_generation = before.observed_generation;
+    }
+    as_before == *published
 }

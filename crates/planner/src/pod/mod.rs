@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Facts { pod, wish, runtime, memory, session, node, now }
-//!     └─ plan ─> Plan { cancel, actions, status, memory, events, wake_at, why, finished }
+//!     └─ plan ─> Plan { cancel, actions, status, urgency, memory, events, wake_at, why, finished }
 //! ```
 //!
 //! Hands outside carry each [`Action`] out as an operation of its own and report an [`Outcome`]; [`Memory::absorb`]
@@ -37,4 +37,4 @@ pub mod status;
 
 pub use facts::{Ending, Facts, NodeFacts, Operation, PreparedImage, Session, SwapControl, Wish};
 pub use memory::{Failure, Memory};
-pub use plan::{Action, OpKey, Outcome, Plan, PullPolicy, plan};
+pub use plan::{Action, OpKey, Outcome, Plan, PullPolicy, Urgency, plan};

@@ -19,6 +19,7 @@ pub struct Plan {
     pub actions: Vec<Action>,
     /// The pod's status as of now; `None` for a pod that only the runtime knows.
     pub status: Option<api::PodStatus>,
+    pub urgency: Urgency,
     /// To be on disk before any action begins.
     pub memory: Memory,
     pub events: Vec<Event>,
@@ -30,6 +31,16 @@ pub struct Plan {
     pub released: bool,
     /// Nothing is left of the pod and nobody wants it.
     pub finished: bool,
+}
+
+/// When the status is to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    Now,
+    /// It tells of a step on the way, and the next step is under way: together with that one, if that one comes soon.
+    Soon,
+    /// It says nothing that anybody waits for: together with the next one.
+    WithTheNext,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -65,7 +65,8 @@ impl ApiSource {
             Reflected::Replaced(objects) => {
                 let pods: Vec<api::Pod> = objects.iter().filter_map(decode).collect();
                 self.cluster.replaced(&pods);
-                let mut stated: Vec<_> = pods.iter().filter(|pod| !is_mirror(pod)).map(state).collect();
+                let mut stated: Vec<_> =
+                    pods.iter().filter(|pod| !is_mirror(pod)).map(|pod| state(pod, None)).collect();
                 if pods.len() < objects.len() {
                     for uid in objects.iter().filter(|object| decode(object).is_none()).filter_map(uid_of) {
                         stated.extend(outlet.known(Source::Api, &uid).await);
@@ -76,7 +77,11 @@ impl ApiSource {
             Reflected::Applied(object) => {
                 let Some(pod) = decode(&object) else { return Ok(()) };
                 self.cluster.seen(&pod);
-                if is_mirror(&pod) { Ok(()) } else { outlet.put(Source::Api, &state(&pod)).await }
+                if is_mirror(&pod) {
+                    return Ok(());
+                }
+                let known = outlet.known(Source::Api, &PodRef::of(&pod).uid).await;
+                outlet.put(Source::Api, &state(&pod, known.as_ref())).await
             }
             Reflected::Deleted(object) => {
                 let Some(pod) = decode(&object) else { return Ok(()) };
@@ -93,9 +98,8 @@ fn is_mirror(pod: &api::Pod) -> bool {
     pod.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(annotation::CONFIG_MIRROR))
 }
 
-fn state(pod: &api::Pod) -> Stated {
-    let refused = manifest::unsupported(pod).map(Arc::from);
-    Stated::of_api(pod, refused)
+fn state(pod: &api::Pod, known: Option<&Stated>) -> Stated {
+    Stated::of_api(pod, known, |pod| manifest::unsupported(pod).map(Arc::from))
 }
 
 /// Of a pod that may not be understood otherwise.

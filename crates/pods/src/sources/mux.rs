@@ -35,23 +35,19 @@ pub struct Stated {
 
 impl Stated {
     pub fn of(pod: &Pod) -> Self {
-        let meta = &pod.metadata;
-        let annotations: BTreeMap<_, _> =
-            meta.annotations.iter().flatten().filter(|(key, _)| !is_local(key)).collect();
-        let deletion = (&meta.deletion_timestamp, &meta.deletion_grace_period_seconds);
-        Self {
-            id: PodRef::of(pod),
-            json: encode(pod),
-            refused: None,
-            compared: digest(&(&pod.spec, &meta.labels, deletion, annotations)),
-            status: digest(&pod.status),
-        }
+        let (compared, status) = (compared(pod), digest(&pod.status));
+        Self { id: PodRef::of(pod), json: encode(pod), refused: None, compared, status }
     }
 
-    /// A pod of the API server. Its status is what this agent wrote: only an end that somebody else declared is news.
-    pub fn of_api(pod: &Pod, refused: Option<Arc<str>>) -> Self {
+    /// A pod of the API server. Its status is what this agent wrote: only an end that somebody else declared is news. Most
+    /// of what a watch tells is the echo of a patch: nothing that counts differs from what is `known`.
+    pub fn of_api(pod: &Pod, known: Option<&Self>, refused: impl FnOnce(&Pod) -> Option<Arc<str>>) -> Self {
         let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref()).filter(|p| phase::is_terminal(p));
-        Self { refused, status: digest(&phase), ..Self::of(pod) }
+        let (compared, status) = (compared(pod), digest(&phase));
+        match known.filter(|known| known.compared == compared && known.status == status) {
+            Some(known) => known.clone(),
+            None => Self { id: PodRef::of(pod), json: encode(pod), refused: refused(pod), compared, status },
+        }
     }
 
     fn desired(&self) -> DesiredPod {
@@ -146,6 +142,14 @@ impl Mux {
         ops.remove.extend(gone.map(|gone| gone.desired()));
         Merge { updates: ops.into_updates(source, false), events: Vec::new() }
     }
+}
+
+fn compared(pod: &Pod) -> u128 {
+    let meta = &pod.metadata;
+    let annotations: BTreeMap<_, _> =
+        meta.annotations.iter().flatten().filter(|(key, _)| !is_local(key)).collect();
+    let deletion = (&meta.deletion_timestamp, &meta.deletion_grace_period_seconds);
+    digest(&(&pod.spec, &meta.labels, deletion, annotations))
 }
 
 /// Two pods that share everything but the UID.

@@ -3,22 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::{HeaderMap, header};
+use axum::http::HeaderMap;
 use crablet_host::Clock;
 use ring::digest::{SHA256, digest};
 use rustls::pki_types::{CertificateDer, UnixTime};
-use tokio::sync::Semaphore;
 use x509_parser::oid_registry::{Oid, asn1_rs::oid};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::authorize::REVIEWS_AT_A_TIME;
 use super::client_ca::ClientCa;
-use super::memo::Memo;
+use super::memo::Unanswered;
+use super::tokens::Tokens;
+use super::{UNAUTHENTICATED, with_authenticated_group};
 use crate::kubelet::Peer;
-use crate::ports::{Reviews, UserInfo};
+use crate::ports::UserInfo;
 
-const AUTHENTICATED: &str = "system:authenticated";
-const UNAUTHENTICATED: &str = "system:unauthenticated";
 const ANONYMOUS: &str = "system:anonymous";
 /// Under which the cluster is told which certificate it was.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
@@ -38,28 +36,25 @@ pub(crate) struct Authenticator {
     pub anonymous: bool,
 }
 
-/// Bearer tokens, as the cluster knows them.
-pub(crate) struct Tokens {
-    reviews: Arc<dyn Reviews>,
-    users: Memo<Option<Arc<UserInfo>>>,
-    remembered_for: Duration,
-    turns: Semaphore,
-}
-
 impl Authenticator {
     /// `None`: no credentials, or none that say who it is. `Err`: credentials that are not good, which is never anonymous.
-    pub async fn identify(&self, peer: Option<&Peer>, headers: &HeaderMap) -> Result<Option<Who>, String> {
+    pub async fn identify(
+        &self,
+        peer: Option<&Peer>,
+        headers: &HeaderMap,
+    ) -> Result<Option<Who>, Unanswered> {
         let certificate = self.by_certificate(peer);
         if let Ok(Some(user)) = certificate {
             return Ok(Some(known(user)));
         }
-        let token = match (&self.tokens, bearer_token(headers)) {
-            (Some(tokens), Some(token)) => tokens.user(token).await.map(Some),
-            _ => Ok(None),
+        let token = match &self.tokens {
+            Some(tokens) => tokens.identify(headers).await,
+            None => Ok(None),
         };
         match (token, certificate) {
             (Ok(Some(user)), _) => Ok(Some(Who { user, anonymous: false })),
-            (Err(why), _) | (_, Err(why)) => Err(why),
+            (Err(why), _) => Err(why),
+            (_, Err(why)) => Err(Unanswered::Failed(why)),
             _ if self.anonymous => Ok(Some(Who { user: Arc::new(nobody()), anonymous: true })),
             _ => Ok(None),
         }
@@ -81,14 +76,6 @@ impl Authenticator {
 
 fn known(user: UserInfo) -> Who {
     Who { user: Arc::new(with_authenticated_group(user)), anonymous: false }
-}
-
-/// Unless a group of that kind is there already.
-fn with_authenticated_group(mut user: UserInfo) -> UserInfo {
-    if !user.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED) {
-        user.groups.push(AUTHENTICATED.to_owned());
-    }
-    user
 }
 
 fn nobody() -> UserInfo {
@@ -120,38 +107,4 @@ fn user_of(leaf: &CertificateDer<'_>) -> Result<Option<UserInfo>, String> {
         groups: subject.iter_organization().filter_map(text).collect(),
         extra: [(CREDENTIAL_ID.to_owned(), vec![format!("X509SHA256={fingerprint}")])].into(),
     }))
-}
-
-/// The token of the `Authorization` header. Anything but `Bearer` is none of ours.
-fn bearer_token(headers: &HeaderMap) -> Option<&str> {
-    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?.trim();
-    let mut parts = value.splitn(3, ' ');
-    let scheme = parts.next()?;
-    parts.next().filter(|token| scheme.eq_ignore_ascii_case("bearer") && !token.is_empty())
-}
-
-impl Tokens {
-    pub fn new(reviews: Arc<dyn Reviews>, remembered_for: Duration) -> Result<Self, String> {
-        let (users, turns) = (Memo::new()?, Semaphore::new(REVIEWS_AT_A_TIME));
-        Ok(Self { reviews, users, remembered_for, turns })
-    }
-
-    async fn user(&self, token: &str) -> Result<Arc<UserInfo>, String> {
-        let key = self.users.key(token.as_bytes());
-        if let Some(user) = self.users.get(&key) {
-            return user.ok_or_else(invalid_token);
-        }
-        let _turn = self.turns.acquire().await.map_err(|error| error.to_string())?;
-        // Somebody may have asked the same while this one waited.
-        if let Some(user) = self.users.get(&key) {
-            return user.ok_or_else(invalid_token);
-        }
-        let user = self.reviews.token_review(token).await?.map(with_authenticated_group).map(Arc::new);
-        self.users.put(key, user.clone(), self.remembered_for);
-        user.ok_or_else(invalid_token)
-    }
-}
-
-fn invalid_token() -> String {
-    "invalid bearer token".to_owned()
 }

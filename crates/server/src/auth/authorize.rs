@@ -3,14 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
-
-use super::memo::Memo;
+use super::memo::{Memo, Unanswered};
 use super::reviews::access_review_spec;
 use crate::ports::{AccessAttributes, Decision, Reviews};
 
-/// So many questions to the cluster at a time: requests to this port do not crowd out the agent's own calls.
-pub(super) const REVIEWS_AT_A_TIME: usize = 4;
+/// Those who wait have said who they are, and an API server may have hundreds of requests at a time.
+const MOST_WAITING: usize = 2048;
 
 pub(crate) enum Authorizer {
     AlwaysAllow,
@@ -22,7 +20,6 @@ pub(crate) struct Webhook {
     decisions: Memo<Decision>,
     allowed_for: Duration,
     denied_for: Duration,
-    turns: Semaphore,
 }
 
 impl Authorizer {
@@ -31,11 +28,11 @@ impl Authorizer {
         allowed_for: Duration,
         denied_for: Duration,
     ) -> Result<Self, String> {
-        let (decisions, turns) = (Memo::new()?, Semaphore::new(REVIEWS_AT_A_TIME));
-        Ok(Self::Webhook(Box::new(Webhook { reviews, decisions, allowed_for, denied_for, turns })))
+        let decisions = Memo::new(MOST_WAITING)?;
+        Ok(Self::Webhook(Box::new(Webhook { reviews, decisions, allowed_for, denied_for })))
     }
 
-    pub async fn allows(&self, wanted: &AccessAttributes) -> Result<bool, String> {
+    pub async fn allows(&self, wanted: &AccessAttributes) -> Result<bool, Unanswered> {
         match self {
             Self::AlwaysAllow => Ok(true),
             Self::Webhook(webhook) => Ok(webhook.decide(wanted).await? == Decision::Allowed),
@@ -44,22 +41,18 @@ impl Authorizer {
 }
 
 impl Webhook {
-    async fn decide(&self, wanted: &AccessAttributes) -> Result<Decision, String> {
-        let key = self.decisions.key(access_review_spec(wanted).to_string().as_bytes());
-        if let Some(decision) = self.decisions.get(&key) {
-            return Ok(decision);
-        }
-        let _turn = self.turns.acquire().await.map_err(|error| error.to_string())?;
-        // Somebody may have asked the same while this one waited.
-        if let Some(decision) = self.decisions.get(&key) {
-            return Ok(decision);
-        }
-        let decision = self.reviews.access_review(wanted).await?;
-        let lifetime = match decision {
-            Decision::Allowed => self.allowed_for,
-            Decision::Denied => self.denied_for,
+    async fn decide(&self, wanted: &AccessAttributes) -> Result<Decision, Unanswered> {
+        let (reviews, allowed_for, denied_for) = (self.reviews.clone(), self.allowed_for, self.denied_for);
+        let asked = wanted.clone();
+        let asking = async move {
+            let decision = reviews.access_review(&asked).await?;
+            let lifetime = match decision {
+                Decision::Allowed => allowed_for,
+                Decision::Denied => denied_for,
+            };
+            Ok((decision, lifetime))
         };
-        self.decisions.put(key, decision, lifetime);
-        Ok(decision)
+        let question = access_review_spec(wanted).to_string();
+        self.decisions.get_or_ask(question.as_bytes(), asking).await
     }
 }

@@ -2,54 +2,29 @@
 //! are, have room for fewer: when that is taken, the one that has waited longest goes. So whoever opens connections and
 //! says nothing keeps nobody else out for long.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use axum::Router;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
-use super::connection;
+use super::connection::{self, Guest};
 use super::tls::Tls;
-use crate::serve::{ACCEPT_PAUSE, is_the_peers_fault};
+use super::wire::LargeHeads;
+use crate::serve::{ACCEPT_PAUSE, Strangers, is_the_peers_fault};
 
-const CONNECTIONS: usize = 512;
-const STRANGERS: usize = 128;
+/// Upgraded ones count until they are closed. An API server has one for each log that is followed, each command and each
+/// forwarded port: hundreds of them are an ordinary day.
+const CONNECTIONS: usize = 1536;
+/// Everybody is one until the first request has come, so there is room for a burst of those who are none.
+const STRANGERS: usize = 512;
 /// How long answers under way may take to end once the agent stops.
 const DRAIN: Duration = Duration::from_secs(1);
-
-/// Connections by age, with whether they are known by now.
-#[derive(Default)]
-struct Strangers {
-    next: u64,
-    waiting: BTreeMap<u64, (Arc<AtomicBool>, AbortHandle)>,
-}
-
-impl Strangers {
-    /// Makes room for one more.
-    fn make_room(&mut self, most: usize) {
-        if self.waiting.len() < most {
-            return;
-        }
-        self.waiting.retain(|_, (known, task)| !known.load(Ordering::Relaxed) && !task.is_finished());
-        while self.waiting.len() >= most {
-            if let Some((_, (_, task))) = self.waiting.pop_first() {
-                debug!("Too many clients that did not say who they are, ending the oldest");
-                task.abort();
-            }
-        }
-    }
-
-    fn add(&mut self, known: Arc<AtomicBool>, task: AbortHandle) {
-        self.waiting.insert(self.next, (known, task));
-        self.next += 1;
-    }
-}
 
 pub(super) async fn run(
     listener: TcpListener,
@@ -58,23 +33,32 @@ pub(super) async fn run(
     shutdown: impl Future<Output = ()>,
 ) {
     let (stop, stopping) = watch::channel(());
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let large_heads = LargeHeads::default();
     let mut connections = JoinSet::new();
     let mut strangers = Strangers::default();
     tokio::pin!(shutdown);
     loop {
-        let room = connections.len() < CONNECTIONS;
-        // Every arm is cancel-safe: an accept that is not done has taken nothing from the kernel's queue.
+        let accept = async {
+            // The semaphore is never closed.
+            let Ok(place) = places.clone().acquire_owned().await else { return std::future::pending().await };
+            (place, listener.accept().await)
+        };
+        // Every arm is cancel-safe: an accept that is not done has taken nothing from the kernel's queue, and its place
+        // is given back.
         tokio::select! {
             biased;
             () = &mut shutdown => break,
             _ = connections.join_next(), if !connections.is_empty() => (),
             () = tls.client_ca_changed() => tls.rebuild(),
-            accepted = listener.accept(), if room => match accepted {
-                Ok((stream, _)) => {
+            (place, accepted) = accept => match accepted {
+                Ok((stream, address)) => {
                     strangers.make_room(STRANGERS);
                     let known = Arc::new(AtomicBool::new(false));
+                    let large_heads = large_heads.clone();
+                    let guest = Guest { address, known: known.clone(), place, large_heads };
                     let connection =
-                        connection::run(stream, tls.config(), router.clone(), known.clone(), stopping.clone());
+                        connection::run(stream, tls.config(), router.clone(), guest, stopping.clone());
                     let task = connections.spawn(connection);
                     strangers.add(known, task);
                 }

@@ -1,7 +1,9 @@
 //! One connection, from its handshake to its end.
 
+use std::any::Any;
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,6 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::ConnectInfo;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::server::conn::{http1, http2};
@@ -18,13 +21,14 @@ use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tracing::debug;
 
 use super::tls::H2;
+use super::wire::{LargeHeads, MAX_HEAD_BYTES, Meter, Wire};
 
 /// A handshake that takes longer is given up.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -35,8 +39,9 @@ const LIFETIME: Duration = Duration::from_secs(4 * 60 * 60);
 /// As Go's: a peer that vanished is noticed even where nothing is sent.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// Upstream's limit is 1 MiB; no request that is served here has a use for more than this.
-const MAX_HEAD_BYTES: usize = 64 << 10;
+/// Over HTTP/2, where each of many requests at a time may have as much. What has long heads are commands, and they need
+/// an upgrade of HTTP/1.1.
+const H2_MAX_HEAD_BYTES: u32 = 64 << 10;
 /// TLS records waiting for a slow client.
 const TLS_BUFFER: usize = 16 << 10;
 /// For each request of an HTTP/2 connection.
@@ -46,13 +51,25 @@ const H2_RECEIVE_WINDOW: u32 = 64 << 10;
 /// As Go's.
 const H2_STREAMS: u32 = 250;
 
+/// What a new connection brings.
+pub(super) struct Guest {
+    pub address: SocketAddr,
+    /// Whether a request said who it is from.
+    pub known: Arc<AtomicBool>,
+    /// Held until the socket is gone.
+    pub place: OwnedSemaphorePermit,
+    pub large_heads: LargeHeads,
+}
+
 /// The other end of a connection, known to each of its requests.
 #[derive(Clone)]
 pub(crate) struct Peer(Arc<Facts>);
 
 struct Facts {
+    address: SocketAddr,
     certificates: Vec<CertificateDer<'static>>,
     known: Arc<AtomicBool>,
+    meter: Arc<Meter>,
     requests: AtomicUsize,
 }
 
@@ -66,6 +83,16 @@ impl Peer {
     pub fn is_known(&self) {
         self.0.known.store(true, Ordering::Relaxed);
     }
+
+    /// A request was let in.
+    pub fn is_admitted(&self) {
+        self.0.meter.admit();
+    }
+
+    /// Keeps something until the connection is closed, also when it has become another protocol's.
+    pub fn keep(&self, thing: Box<dyn Any + Send>) {
+        self.0.meter.keep(thing);
+    }
 }
 
 /// Until the connection's end.
@@ -73,7 +100,7 @@ pub(super) async fn run(
     stream: TcpStream,
     config: Arc<ServerConfig>,
     router: Router,
-    known: Arc<AtomicBool>,
+    guest: Guest,
     stopping: watch::Receiver<()>,
 ) {
     let _ = stream.set_nodelay(true);
@@ -89,17 +116,22 @@ pub(super) async fn run(
     let session = stream.get_ref().1;
     let certificates =
         session.peer_certificates().unwrap_or_default().iter().map(|der| der.clone().into_owned());
-    let facts = Facts { certificates: certificates.collect(), known, requests: AtomicUsize::new(0) };
+    let Guest { address, known, place, large_heads } = guest;
+    let meter = Arc::<Meter>::default();
+    let certificates = certificates.collect();
+    let facts = Facts { address, certificates, known, meter: meter.clone(), requests: AtomicUsize::new(0) };
     let is_h2 = session.alpn_protocol() == Some(H2);
     let service = WithPeer { inner: TowerToHyperService::new(router), peer: Peer(Arc::new(facts)) };
     if is_h2 {
-        serve_h2(stream, service, stopping).await;
+        serve_h2(Wire::http2(stream, meter, place), service, stopping).await;
     } else {
-        serve_h1(stream, service, stopping).await;
+        serve_h1(Wire::http1(stream, meter, large_heads, place), service, stopping).await;
     }
 }
 
-async fn serve_h1(stream: TlsStream<TcpStream>, service: WithPeer, stopping: watch::Receiver<()>) {
+type Stream = Wire<TlsStream<TcpStream>>;
+
+async fn serve_h1(stream: Stream, service: WithPeer, stopping: watch::Receiver<()>) {
     let peer = service.peer.clone();
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -117,14 +149,14 @@ async fn serve_h1(stream: TlsStream<TcpStream>, service: WithPeer, stopping: wat
     let _ = tokio::time::timeout(LIFETIME, serving).await;
 }
 
-async fn serve_h2(stream: TlsStream<TcpStream>, service: WithPeer, stopping: watch::Receiver<()>) {
+async fn serve_h2(stream: Stream, service: WithPeer, stopping: watch::Receiver<()>) {
     let peer = service.peer.clone();
     let serving = http2::Builder::new(Tasks::default())
         .timer(TokioTimer::new())
         .max_concurrent_streams(H2_STREAMS)
         .initial_stream_window_size(H2_RECEIVE_WINDOW)
         .initial_connection_window_size(H2_RECEIVE_WINDOW)
-        .max_header_list_size(MAX_HEAD_BYTES as u32)
+        .max_header_list_size(H2_MAX_HEAD_BYTES)
         .max_send_buf_size(H2_SEND_BUFFER)
         .serve_connection(TokioIo::new(stream), service);
     tokio::pin!(serving);
@@ -192,8 +224,14 @@ impl Service<hyper::Request<Incoming>> for WithPeer {
         self.peer.0.requests.fetch_add(1, Ordering::Relaxed);
         let peer = self.peer.clone();
         request.extensions_mut().insert(peer.clone());
+        request.extensions_mut().insert(ConnectInfo(peer.0.address));
+        peer.0.meter.give_query(request.extensions_mut());
         let answering = self.inner.call(request);
-        Box::pin(async move { Ok(answering.await?.map(|body| Held { body, _peer: peer })) })
+        Box::pin(async move {
+            let answer = answering.await?;
+            peer.0.meter.answered();
+            Ok(answer.map(|body| Held { body, _peer: peer }))
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 /// How much is read at a time.
 pub const BLOCK: usize = 32 << 10;
@@ -20,8 +20,8 @@ pub struct LogReader {
 }
 
 impl LogReader {
-    /// Refuses symlinks in the last component and anything but a regular file: who can write into the log folder should not
-    /// be able to have other files read.
+    /// Refuses symlinks below the folder of all pods' logs, and anything but a regular file: who can write into a pod's
+    /// log folder should not be able to have other files read.
     pub async fn open(path: PathBuf) -> io::Result<Self> {
         blocking(move || open(&path)).await
     }
@@ -99,9 +99,17 @@ fn read_full(file: &File, block: &mut [u8], offset: u64) -> io::Result<usize> {
     Ok(filled)
 }
 
+/// `<pod>/<container>/<attempt>.log`. What comes before is the machine's own business.
+const BELOW_THE_FOLDER: usize = 3;
+
 fn open(path: &Path) -> io::Result<LogReader> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let root = path.ancestors().take(BELOW_THE_FOLDER + 1).last().unwrap_or(path);
+    let below = path.strip_prefix(root).map_err(io::Error::other)?;
+    let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(root, folder, Mode::empty())?;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let file = File::from(rustix::fs::openat2(folder, below, flags, Mode::empty(), resolve)?);
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
@@ -148,10 +156,22 @@ mod tests {
 
     #[tokio::test]
     async fn links_and_folders_are_refused() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let link = folder.path().join("0.log");
-        std::os::unix::fs::symlink("/proc/version", &link).expect("a link");
-        assert!(LogReader::open(link).await.is_err());
-        assert!(LogReader::open(folder.path().to_owned()).await.is_err());
+        use std::os::unix::fs::symlink;
+        let outer = tempfile::tempdir().expect("a folder");
+        let pod = outer.path().join("pods/default_web_uid");
+        std::fs::create_dir_all(pod.join("app")).expect("folders");
+        std::fs::create_dir(outer.path().join("secret")).expect("a folder");
+        std::fs::write(outer.path().join("secret/0.log"), "secret").expect("a file");
+        std::fs::write(pod.join("app/1.log"), "a log").expect("a file");
+        symlink("/proc/version", pod.join("app/0.log")).expect("a link");
+        symlink("1.log", pod.join("app/2.log")).expect("a link");
+        symlink(outer.path().join("secret"), pod.join("planted")).expect("a link");
+        symlink(outer.path().join("pods"), outer.path().join("elsewhere")).expect("a link");
+        for refused in ["app/0.log", "app/2.log", "planted/0.log", "app", "app/../../../secret/0.log"] {
+            assert!(LogReader::open(pod.join(refused)).await.is_err(), "{refused}");
+        }
+        assert!(LogReader::open(pod.join("app/1.log")).await.is_ok());
+        let linked = outer.path().join("elsewhere/default_web_uid/app/1.log");
+        assert!(LogReader::open(linked).await.is_ok(), "where the folder itself is, is not asked");
     }
 }

@@ -2,6 +2,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::query::Query;
+
 /// Upstream's two kinds of bad queries; it does not say more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadQuery {
@@ -58,16 +60,16 @@ impl Since {
 
 impl LogOptions {
     pub fn parse(query: &str) -> Result<Self, BadQuery> {
-        let values = Values::parse(query);
-        let mut tail_lines = values.number("tailLines");
+        let values = Query::parse(query);
+        let mut tail_lines = numbered(&values, "tailLines");
         // The old name, of which "all" is the same as nothing.
         match values.first("tail") {
             Some("all") => tail_lines = Ok(None),
             Some(tail) if !tail.is_empty() => tail_lines = number(tail).map(Some),
             _ => {}
         }
-        let (tail_lines, since_seconds) = (tail_lines?, values.number("sinceSeconds")?);
-        let (since_time, limit_bytes) = (values.time("sinceTime")?, values.number("limitBytes")?);
+        let (tail_lines, since_seconds) = (tail_lines?, numbered(&values, "sinceSeconds")?);
+        let (since_time, limit_bytes) = (time(&values, "sinceTime")?, numbered(&values, "limitBytes")?);
         let since = match (since_seconds, since_time) {
             (Some(_), Some(_)) => return Err(BadQuery::Invalid),
             (Some(seconds), None) if seconds < 1 => return Err(BadQuery::Invalid),
@@ -85,9 +87,9 @@ impl LogOptions {
             return Err(BadQuery::Invalid);
         }
         Ok(Self {
-            follow: values.flag("follow"),
-            previous: values.flag("previous"),
-            timestamps: values.flag("timestamps"),
+            follow: flag(&values, "follow"),
+            previous: flag(&values, "previous"),
+            timestamps: flag(&values, "timestamps"),
             since,
             tail: at_least(0, tail_lines)?,
             limit: at_least(1, limit_bytes)?,
@@ -108,58 +110,22 @@ fn number(text: &str) -> Result<i64, BadQuery> {
     text.parse().map_err(|_| BadQuery::Undecodable)
 }
 
-/// A decoded query. Of several values for a name the first counts.
-struct Values(Vec<(String, String)>);
-
-impl Values {
-    fn parse(query: &str) -> Self {
-        let pairs = query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';'));
-        // Go passes over what it cannot decode.
-        let decoded = pairs.filter_map(|pair| {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            Some((decode(key)?, decode(value)?))
-        });
-        Self(decoded.collect())
-    }
-
-    fn first(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
-    }
-
-    /// Anything is true but `0` and `false`, also nothing.
-    fn flag(&self, name: &str) -> bool {
-        self.first(name).is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
-    }
-
-    fn number(&self, name: &str) -> Result<Option<i64>, BadQuery> {
-        self.first(name).map(number).transpose()
-    }
-
-    /// The inner `None`: said to be none.
-    fn time(&self, name: &str) -> Result<Option<Option<Timestamp>>, BadQuery> {
-        match self.first(name) {
-            None => Ok(None),
-            Some("" | "null") => Ok(Some(None)),
-            Some(text) => text.parse().map(|time| Some(Some(time))).map_err(|_| BadQuery::Undecodable),
-        }
-    }
+/// Anything is true but `0` and `false`, also nothing.
+fn flag(query: &Query, name: &str) -> bool {
+    query.first(name).is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
 }
 
-/// Percent signs and plus signs. `None`: not decodable, or not UTF-8.
-fn decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'+' => b' ',
-            b'%' => {
-                let mut digit = || char::from(rest.next()?).to_digit(16);
-                u8::try_from(digit()? * 16 + digit()?).ok()?
-            }
-            other => other,
-        });
+fn numbered(query: &Query, name: &str) -> Result<Option<i64>, BadQuery> {
+    query.first(name).map(number).transpose()
+}
+
+/// The inner `None`: said to be none.
+fn time(query: &Query, name: &str) -> Result<Option<Option<Timestamp>>, BadQuery> {
+    match query.first(name) {
+        None => Ok(None),
+        Some("" | "null") => Ok(Some(None)),
+        Some(text) => text.parse().map(|time| Some(Some(time))).map_err(|_| BadQuery::Undecodable),
     }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

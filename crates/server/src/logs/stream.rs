@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 
 use super::file::LogReader;
-use super::follow::{Noticed, Watch};
+use super::follow::{Noticed, Watch, Watcher};
 use super::lines::{Lines, NotALog, Wanted};
 use super::options::LogOptions;
 use crate::ports::LogFile;
@@ -22,8 +22,9 @@ pub fn read(
     file: LogFile,
     options: LogOptions,
     now: Timestamp,
+    watcher: Watcher,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
-    let begin = Step::Open(file, options, now);
+    let begin = Step::Open(file, options, now, watcher);
     stream::unfold(begin, |step| async {
         let mut step = step;
         loop {
@@ -38,7 +39,7 @@ pub fn read(
 }
 
 enum Step {
-    Open(LogFile, LogOptions, Timestamp),
+    Open(LogFile, LogOptions, Timestamp, Watcher),
     Read(Box<Reading>),
     Over,
 }
@@ -51,8 +52,8 @@ enum Turn {
 
 async fn next(step: Step) -> Result<Turn, String> {
     match step {
-        Step::Open(file, options, now) => {
-            Ok(Turn::Go(Step::Read(Box::new(Reading::begin(file, options, now).await?))))
+        Step::Open(file, options, now, watcher) => {
+            Ok(Turn::Go(Step::Read(Box::new(Reading::begin(file, options, now, watcher).await?))))
         }
         Step::Read(mut reading) => {
             let mut output = Vec::new();
@@ -76,6 +77,7 @@ struct Reading {
 
 struct Following {
     ended: watch::Receiver<bool>,
+    watcher: Watcher,
     /// Begun at the first end of the file.
     watch: Option<Watch>,
     /// What has not been looked into yet.
@@ -83,7 +85,12 @@ struct Following {
 }
 
 impl Reading {
-    async fn begin(file: LogFile, options: LogOptions, now: Timestamp) -> Result<Self, String> {
+    async fn begin(
+        file: LogFile,
+        options: LogOptions,
+        now: Timestamp,
+        watcher: Watcher,
+    ) -> Result<Self, String> {
         let LogFile { path, ended } = file;
         let failed = |what: &str, error: io::Error| format!("failed to {what} log file {path:?}: {error}");
         let reader = LogReader::open(path.clone()).await.map_err(|error| failed("open", error))?;
@@ -99,7 +106,7 @@ impl Reading {
             lines: options.tail.filter(|_| !options.follow),
             bytes: options.limit,
         };
-        let following = options.follow.then(|| Following { ended, watch: None, noticed: None });
+        let following = options.follow.then(|| Following { ended, watcher, watch: None, noticed: None });
         Ok(Self { path, reader, offset, lines: Lines::new(wanted), block: Vec::new(), following })
     }
 
@@ -126,8 +133,9 @@ impl Reading {
             return self.lines.end_of_file().map(ControlFlow::Break).map_err(not_a_log);
         };
         let Some(watch) = &mut following.watch else {
-            // Read once more after the watch has begun, so that nothing falls between the two.
-            following.watch = Some(Watch::start(&self.path));
+            // Read once more after the watch has begun, and look for another file, so that nothing falls between the two.
+            following.watch = Some(following.watcher.start(&self.path));
+            following.noticed = Some(Noticed::Changed);
             return Ok(ControlFlow::Continue(()));
         };
         match following.noticed {

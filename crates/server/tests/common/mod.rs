@@ -10,12 +10,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
 use bytes::Bytes;
 use crablet_server::{LocalSocket, ManifestRefusal, Manifests, PodView, Stored, local_router};
+use http_body_util::BodyExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
+use tower::ServiceExt;
 
 /// Pods as a view would tell of them.
 pub struct World {
@@ -92,6 +97,42 @@ impl Manifests for Shelf {
             _ => Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(name).is_some()),
         }
     }
+}
+
+/// An answer, whole.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: axum::http::HeaderMap,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// Empty where there is none.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map(|value| value.to_str().expect("text")).unwrap_or_default()
+    }
+}
+
+/// Asks a router without a connection. `heads` are lines like `Accept: text/plain`.
+pub async fn ask(router: &Router, method: &str, target: &str, heads: &[&str], body: &str) -> Answer {
+    let mut request = Request::builder().method(method).uri(target);
+    for head in heads {
+        let (name, value) = head.split_once(": ").expect("a header");
+        request = request.header(name, value);
+    }
+    let request = request.body(Body::from(body.to_owned())).expect("a request");
+    let answering = async {
+        let response = router.clone().oneshot(request).await.expect("an answer");
+        let (head, body) = response.into_parts();
+        let body = body.collect().await.expect("a body").to_bytes().to_vec();
+        Answer { status: head.status.as_u16(), headers: head.headers, body }
+    };
+    tokio::time::timeout(Duration::from_secs(20), answering).await.expect("a timely answer")
 }
 
 /// A served local socket in a folder of its own.

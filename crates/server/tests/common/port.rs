@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use crablet_cri::Streams;
 use crablet_host::{LinuxFiles, SystemClock};
 use crablet_server::{
-    AccessAttributes, AuthorizationMode, Decision, KubeletServer, KubeletServerPorts, KubeletServerSettings,
-    LogFile, LogRefusal, Logs, Reviews, SettingsError, TlsSettings, UserInfo,
+    AccessAttributes, AuthorizationMode, ContainerName, Containers, Decision, KnownPod, KubeletServer,
+    KubeletServerPorts, KubeletServerSettings, LogFile, LogRefusal, Logs, Refusal, Reviews, SettingsError,
+    TlsSettings, UserInfo, Verbosity,
 };
 use http_body_util::{BodyExt, Empty};
 use hyper::Request;
@@ -75,7 +77,7 @@ impl Authority {
         Arc::new(CertifiedKey::new(vec![pair.certificate], key))
     }
 
-    fn sign(&self, params: &CertificateParams) -> Pair {
+    pub fn sign(&self, params: &CertificateParams) -> Pair {
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate").der().clone();
         Pair { certificate, key: Arc::new(PrivateKeyDer::try_from(key.serialize_der()).expect("a key")) }
@@ -180,11 +182,27 @@ pub fn settings() -> KubeletServerSettings {
         },
         debugging_handlers: true,
         split_log_streams: false,
+        websockets: true,
+        checkpoint: true,
+        flagz: true,
+        statusz: true,
+        system_logs: true,
+        system_log_query: true,
+        profiling_handler: true,
+        debug_flags_handler: true,
     }
 }
 
 impl Port {
-    pub async fn start(mut settings: KubeletServerSettings) -> Self {
+    pub async fn start(settings: KubeletServerSettings) -> Self {
+        Self::start_around(settings, |ports| ports).await
+    }
+
+    /// With a world of which the test changes what it wants.
+    pub async fn start_around(
+        mut settings: KubeletServerSettings,
+        change: impl FnOnce(KubeletServerPorts) -> KubeletServerPorts,
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let ca_file = folder.path().join("ca.crt");
         let authority = Authority::new("cluster");
@@ -192,7 +210,11 @@ impl Port {
         settings.client_ca_file = Some(ca_file.clone());
         let (certificate, receiver) = watch::channel(Some(authority.server("first")));
         let (cluster, shelf) = (Arc::<Cluster>::default(), Arc::<Shelf>::default());
-        let server = build(settings, receiver, cluster.clone(), shelf.clone()).await.expect("a server");
+        let (reviews, logs) = (cluster.clone(), shelf.clone());
+        let server = build_around(settings, |ports| {
+            change(KubeletServerPorts { certificate: receiver, logs, reviews: Some(reviews), ..ports })
+        });
+        let server = server.await.expect("a server");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let serving = tokio::spawn(server.serve(listener, std::future::pending()));
@@ -218,6 +240,7 @@ impl Port {
         };
         config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
         let stream = TcpStream::connect(self.address).await?;
+        stream.set_nodelay(true)?;
         let name = ServerName::try_from("node-1").expect("a name");
         let connecting = TlsConnector::from(Arc::new(config)).connect(name, stream);
         tokio::time::timeout(SOON, connecting).await.expect("a timely handshake")
@@ -268,16 +291,95 @@ pub async fn build(
     cluster: Arc<Cluster>,
     logs: Arc<Shelf>,
 ) -> Result<KubeletServer, SettingsError> {
+    build_around(settings, |ports| KubeletServerPorts { certificate, logs, reviews: Some(cluster), ..ports })
+        .await
+}
+
+/// A server of a small world, of which the test changes what it wants.
+pub async fn build_around(
+    settings: KubeletServerSettings,
+    change: impl FnOnce(KubeletServerPorts) -> KubeletServerPorts,
+) -> Result<KubeletServer, SettingsError> {
     let ports = KubeletServerPorts {
-        certificate,
+        certificate: watch::channel(None).1,
         pods: Arc::new(World::default()),
-        logs,
-        reviews: Some(cluster),
+        logs: Arc::new(Shelf::default()),
+        reviews: Some(Arc::new(Cluster::default())),
+        containers: Arc::new(Runtime::default()),
+        manifests: Arc::new(super::Shelf::default()),
+        verbosity: Arc::new(Loudness::default()),
         configz: Bytes::from(r#"{"kubeletconfig":{}}"#),
+        flags: BTreeMap::from(
+            [("a", "1"), ("b", "x<y")].map(|(name, value)| (name.to_owned(), value.to_owned())),
+        ),
+        version: "v1.36.4".to_owned(),
+        started: "2024-01-02T03:04:05Z".parse().expect("a time"),
+        system_log_folder: "/nonexistent".into(),
+        journalctl: "/nonexistent/journalctl".into(),
         files: Arc::new(LinuxFiles),
         clock: Arc::new(SystemClock),
     };
-    KubeletServer::new(settings, ports).await
+    KubeletServer::new(settings, change(ports)).await
+}
+
+/// A runtime with the pod `default/web`, whose container is `app`.
+#[derive(Default)]
+pub struct Runtime {
+    /// Nothing runs.
+    pub idle: bool,
+}
+
+#[async_trait]
+impl Containers for Runtime {
+    fn pod(&self, namespace: &str, name: &str) -> Option<KnownPod> {
+        let known = (namespace, name) == ("default", "web");
+        known.then(|| KnownPod { uid: "u1".to_owned(), containers: vec!["app".to_owned()] })
+    }
+
+    async fn exec(&self, _: &ContainerName, _: &[String], _: Streams) -> Result<String, Refusal> {
+        Err(Refusal::Failed("no exec".to_owned()))
+    }
+
+    async fn attach(&self, _: &ContainerName, _: Streams) -> Result<String, Refusal> {
+        Err(Refusal::Failed("no attach".to_owned()))
+    }
+
+    async fn port_forward(&self, _: &str, _: &str, _: &[u16]) -> Result<String, Refusal> {
+        Err(Refusal::Failed("no forward".to_owned()))
+    }
+
+    async fn run(&self, name: &ContainerName, command: &[String]) -> Result<Bytes, Refusal> {
+        if name.container != "app" {
+            return Err(Refusal::Failed(format!("container not found ({:?})", name.container)));
+        }
+        let said = command.first().is_some_and(|program| program != "silent");
+        let uid = name.uid.as_deref().unwrap_or_default();
+        Ok(if said { Bytes::from(format!("{uid} {command:?}")) } else { Bytes::new() })
+    }
+
+    async fn checkpoint(&self, _: &ContainerName, timeout_seconds: i64) -> Result<String, Refusal> {
+        match timeout_seconds {
+            7 => Err(Refusal::Failed("boom".to_owned())),
+            seconds => Ok(format!("/x/checkpoint-{seconds}.tar")),
+        }
+    }
+
+    async fn running_pods_json(&self) -> Result<Bytes, Refusal> {
+        match self.idle {
+            true => Err(Refusal::Failed("the runtime is gone".to_owned())),
+            false => Ok(Bytes::from("{}\n")),
+        }
+    }
+}
+
+/// What the log's verbosity was set to.
+#[derive(Default)]
+pub struct Loudness(pub Mutex<Vec<u32>>);
+
+impl Verbosity for Loudness {
+    fn set(&self, verbosity: u32) {
+        self.0.lock().expect("a lock").push(verbosity);
+    }
 }
 
 fn request(token: Option<&str>, method: &str, target: &str) -> Request<Empty<Bytes>> {
@@ -298,7 +400,7 @@ async fn text(response: hyper::Response<Incoming>) -> (u16, String) {
 }
 
 #[derive(Debug)]
-struct AnyServer(Arc<rustls::crypto::CryptoProvider>);
+pub struct AnyServer(pub Arc<rustls::crypto::CryptoProvider>);
 
 impl ServerCertVerifier for AnyServer {
     fn verify_server_cert(

@@ -24,7 +24,7 @@ use crate::daemon::Daemon;
 use crate::network::Network;
 use crate::process::output_of;
 use crate::wait::{self, Deadline};
-use crate::{Containerd, Flavor, StartOptions, kube, packages};
+use crate::{Containerd, Flavor, StartOptions, kube, kubectl, packages};
 
 /// The domain of services' names.
 const SERVICE_DOMAIN: &str = "cluster.local";
@@ -40,7 +40,8 @@ pub fn is_under_test() -> bool {
     match std::env::var("CRABLET_TEST_CLUSTER") {
         Ok(wanted) => wanted == "yes",
         Err(_) => {
-            let built = kube::has(kube::CONTROL_PLANE) && kube::has(&[kube::KUBELET]);
+            let programs = kube::has(kube::CONTROL_PLANE) && kube::has(&[kube::KUBELET, kube::KUBEADM]);
+            let built = programs && kubectl::has_old();
             built && packages::cluster_is_there() && rustix::process::geteuid().is_root()
         }
     }
@@ -50,7 +51,8 @@ pub fn is_under_test() -> bool {
 pub fn prepare() -> Result<()> {
     packages::ensure_cluster()?;
     kube::ensure(kube::CONTROL_PLANE)?;
-    kube::ensure(&[kube::KUBELET])?;
+    kube::ensure(&[kube::KUBELET, kube::KUBEADM])?;
+    kubectl::ensure_old()?;
     Ok(())
 }
 

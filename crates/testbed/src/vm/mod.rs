@@ -12,18 +12,20 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `disk` | the disk: made once, kept in the cache, never written to |
-//! | `apt` | where this machine gets its packages from, and so the disk |
 //! | `payload` | the files of one boot, on a drive of their own |
 //! | `qemu` | the machine itself, emulated where the processor cannot help |
+//! | `wire` | its network, where it is part of a cluster |
 //! | `folder` | what a boot keeps on this machine, and its removal after any end |
 //! | `guest/` | what runs inside |
 //!
-//! Deliberately absent: a network to the outside. Images come with the boot.
+//! Deliberately absent: a network to the outside, except towards the cluster that a machine is wired to. Images come with
+//! the boot.
 
 mod disk;
 mod folder;
 mod payload;
 mod qemu;
+mod wire;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -32,7 +34,9 @@ use anyhow::{Context, Result, bail};
 
 use self::folder::Folder;
 use self::payload::File;
-use self::qemu::{Ended, Size};
+use self::qemu::{Ended, Hardware};
+use self::wire::Wire;
+use crate::network::Network;
 use crate::wait::Deadline;
 use crate::{images, packages, say};
 
@@ -45,22 +49,12 @@ const DEADLINE: Duration = Duration::from_secs(15 * 60);
 /// How much of a console or an output an error shows.
 const SHOWN_LINES: usize = 30;
 
-/// Who makes the cgroups of containers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CgroupDriver {
-    /// systemd, asked over D-Bus: as nodes are.
-    Systemd,
-    /// runc itself, in the file system.
-    Cgroupfs,
-}
-
 /// A machine that was not booted yet.
 #[must_use]
 pub struct Vm {
     files: Vec<File>,
     script: String,
-    cgroup_driver: CgroupDriver,
-    size: Size,
+    hardware: Hardware,
     deadline: Duration,
 }
 
@@ -81,8 +75,7 @@ impl Vm {
         Vm {
             files: Vec::new(),
             script: script.into(),
-            cgroup_driver: CgroupDriver::Systemd,
-            size: Size { cpus: 2, memory_mib: 2048 },
+            hardware: Hardware { cpus: 2, memory_mib: 2048, wire: None, reboots: false },
             deadline: DEADLINE,
         }
     }
@@ -104,9 +97,15 @@ impl Vm {
         self
     }
 
-    /// Who makes the cgroups of containers; systemd unless said.
-    pub fn cgroup_driver(mut self, driver: CgroupDriver) -> Vm {
-        self.cgroup_driver = driver;
+    /// Gives it a network, by which it reaches the cluster that has this network; the cluster reaches its kubelet's port.
+    pub fn wired_to(mut self, network: Network) -> Vm {
+        self.hardware.wire = Some(Wire::to(network));
+        self
+    }
+
+    /// The script may have it rebooted, and is run again after that.
+    pub fn may_reboot(mut self) -> Vm {
+        self.hardware.reboots = true;
         self
     }
 
@@ -131,9 +130,12 @@ impl Vm {
         let mut files = self.own_files(&archives)?;
         files.append(&mut self.files);
         payload::write(&files, &folder.path("payload"))?;
+        if let Some(wire) = self.hardware.wire {
+            wire.lay()?;
+        }
         say::step("booting the virtual node");
         let started = Instant::now();
-        let ended = qemu::run(&disk, &folder, self.size, Deadline::after(self.deadline), &mut sink)?;
+        let ended = qemu::run(&disk, &folder, self.hardware, Deadline::after(self.deadline), &mut sink)?;
         let outcome = judge(ended, self.deadline)?;
         say::note(format!("it ran {} s", started.elapsed().as_secs()));
         Ok(outcome)
@@ -142,12 +144,15 @@ impl Vm {
     /// What every boot takes: containerd's settings, the pods' network, the images, and what runs the script.
     fn own_files(&self, archives: &[std::path::PathBuf]) -> Result<Vec<File>> {
         let mut files = vec![
-            File::text("/etc/containerd/config.toml", containerd_config(self.cgroup_driver)),
+            File::text("/etc/containerd/config.toml", containerd_config()),
             File::text("/etc/cni/net.d/10-vm.conflist", include_str!("guest/cni.conflist")),
             File::text(&format!("{HOME}/lib.sh"), include_str!("guest/lib.sh")),
             File::program(&format!("{HOME}/run"), include_str!("guest/run")),
             File::program(&format!("{HOME}/script"), self.script.as_str()),
         ];
+        if let Some(wire) = self.hardware.wire {
+            files.push(File::text("/etc/systemd/network/wire.network", wire.settings()));
+        }
         for archive in archives {
             let name = archive.file_name().context("an archive has a name")?.to_string_lossy();
             files.push(File::copy(&format!("{HOME}/images/{name}"), archive, 0o644));
@@ -156,11 +161,8 @@ impl Vm {
     }
 }
 
-fn containerd_config(driver: CgroupDriver) -> String {
-    let systemd = driver == CgroupDriver::Systemd;
-    include_str!("guest/containerd.toml")
-        .replace("@PAUSE@", images::PAUSE)
-        .replace("@SYSTEMD@", &systemd.to_string())
+fn containerd_config() -> String {
+    include_str!("guest/containerd.toml").replace("@PAUSE@", images::PAUSE)
 }
 
 /// A script that ended is an outcome, whatever its exit code; a machine that did not get there is an error that shows
@@ -172,7 +174,7 @@ fn judge(ended: Ended, deadline: Duration) -> Result<Outcome> {
     let problem = if ended.late {
         format!("the virtual node did not finish within {} s", deadline.as_secs())
     } else {
-        "the virtual node ended before its script did".to_owned()
+        format!("the virtual node ended before its script did (QEMU: {})", ended.status)
     };
     let output = String::from_utf8_lossy(&ended.output).into_owned();
     let parts = [("the script", &output), ("its console", &ended.console), ("QEMU", &ended.complaints)];
@@ -207,6 +209,7 @@ mod tests {
             exit_code: exit_code.into(),
             console: "[  OK  ] Started something\r\n".into(),
             complaints: String::new(),
+            status: std::process::ExitStatus::default(),
             late,
         }
     }
@@ -236,9 +239,7 @@ mod tests {
 
     #[test]
     fn containerds_settings_are_filled_in() {
-        let config = containerd_config(CgroupDriver::Systemd);
-        assert!(config.contains("SystemdCgroup = true") && config.contains(images::PAUSE));
-        assert!(!config.contains('@'));
-        assert!(containerd_config(CgroupDriver::Cgroupfs).contains("SystemdCgroup = false"));
+        let config = containerd_config();
+        assert!(config.contains(images::PAUSE) && !config.contains('@'));
     }
 }

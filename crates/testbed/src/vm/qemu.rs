@@ -5,13 +5,14 @@ use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
 use super::disk::{Disk, LABEL};
 use super::folder::Folder;
+use super::wire::Wire;
 use crate::guard::{self, Group};
 use crate::process::wait_child;
 use crate::wait::{self, Deadline};
@@ -21,11 +22,14 @@ const PROGRAM: &str = "qemu-system-x86_64";
 /// How long a machine that has said its last may take to be gone.
 const END: Duration = Duration::from_secs(30);
 
-/// A machine's size.
+/// A machine's parts.
 #[derive(Debug, Clone, Copy)]
-pub struct Size {
+pub struct Hardware {
     pub cpus: u32,
     pub memory_mib: u32,
+    pub wire: Option<Wire>,
+    /// Else a reboot ends it, also that of a kernel that panics.
+    pub reboots: bool,
 }
 
 /// What came out of a machine.
@@ -36,6 +40,8 @@ pub struct Ended {
     pub console: String,
     /// QEMU's own complaints.
     pub complaints: String,
+    /// How QEMU ended.
+    pub status: ExitStatus,
     /// It was ended because its time was up.
     pub late: bool,
 }
@@ -44,12 +50,12 @@ pub struct Ended {
 pub fn run(
     disk: &Disk,
     folder: &Folder,
-    size: Size,
+    hardware: Hardware,
     deadline: Deadline,
     sink: &mut dyn FnMut(&[u8]),
 ) -> Result<Ended> {
     let accelerator = Accelerator::choose(folder.dir())?;
-    let mut command = command(disk, folder, size, accelerator);
+    let mut command = command(disk, folder, hardware, accelerator);
     command
         // The changes to the disk go into a file that QEMU makes there and removes at once.
         .env("TMPDIR", folder.dir())
@@ -79,16 +85,20 @@ pub fn run(
             }
         }
     }
-    if wait_child(&mut child, END)?.is_none() {
-        child.kill()?;
-        child.wait()?;
-    }
+    let status = match wait_child(&mut child, END)? {
+        Some(status) => status,
+        None => {
+            child.kill()?;
+            child.wait()?
+        }
+    };
     guard::refuse_when_stopping()?;
     Ok(Ended {
         output,
         exit_code: text(&folder.path("exit-code")),
         console: text(&folder.path("console")),
         complaints: text(&folder.path("complaints")),
+        status,
         late,
     })
 }
@@ -98,7 +108,7 @@ fn text(path: &Path) -> String {
 }
 
 /// The kernel ends QEMU with the thread that calls this, however that ends.
-fn command(disk: &Disk, folder: &Folder, size: Size, accelerator: Accelerator) -> Command {
+fn command(disk: &Disk, folder: &Folder, hardware: Hardware, accelerator: Accelerator) -> Command {
     let drive = |id: &str, path: &Path, options: &str| {
         // A comma in a path is doubled in QEMU's options.
         let path = path.display().to_string().replace(',', ",,");
@@ -107,11 +117,15 @@ fn command(disk: &Disk, folder: &Folder, size: Size, accelerator: Accelerator) -
     let file = |name: &str| folder.path(name).display().to_string().replace(',', ",,");
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]).arg(packages::program(PROGRAM).unwrap_or_else(|| PROGRAM.into()));
-    command.args(accelerator.arguments()).args(["-machine", "q35", "-smp", &size.cpus.to_string()]);
-    command.args(["-m", &size.memory_mib.to_string()]);
-    command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+    command.args(accelerator.arguments()).args(["-machine", "q35", "-smp", &hardware.cpus.to_string()]);
+    command.args(["-m", &hardware.memory_mib.to_string()]);
+    command.args(["-nodefaults", "-no-user-config", "-display", "none"]);
+    if !hardware.reboots {
+        command.arg("-no-reboot");
+    }
+    command.args(hardware.wire.into_iter().flat_map(Wire::arguments));
     command.arg("-kernel").arg(&disk.kernel).arg("-initrd").arg(&disk.initrd);
-    // A kernel that panics "reboots" at once, which ends QEMU.
+    // A kernel that panics reboots at once.
     command
         .arg("-append")
         .arg(format!("root=LABEL={LABEL} rw console=ttyS0 panic=-1 quiet SYSTEMD_COLORS=0"));

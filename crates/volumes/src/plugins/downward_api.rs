@@ -1,12 +1,11 @@
 //! What a pod is told of itself, as files.
 
 use crablet_model::api;
-use crablet_planner::pod::config::{volume_field, volume_resource};
+use crablet_planner::pod::config::{MountedVolume, volume_field, volume_resource};
 
 use super::{Request, default_mode, files, joined, layout_name, mode_or};
 use crate::payload::{Payload, PayloadFile, clean};
 use crate::plugins::empty_dir::Medium;
-use crate::volumes::MountedVolume;
 
 pub async fn set_up(
     request: &Request<'_>,

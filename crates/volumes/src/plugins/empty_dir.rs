@@ -5,12 +5,13 @@ use std::path::Path;
 
 use crablet_model::api;
 use crablet_model::quantity::Quantity;
+use crablet_planner::pod::config::MountedVolume;
 use tracing::warn;
 
 use super::{Request, size};
 use crate::layout::{EMPTY_DIR, PodLayout};
 use crate::port::{MemoryFs, Mounted, PathKind, reason, told};
-use crate::volumes::{Context, MountedVolume};
+use crate::volumes::Context;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Medium {
@@ -98,16 +99,22 @@ pub async fn remove(ctx: &Context, layout: &PodLayout, marker: &str, folder: &Pa
         .remove_tree(&marker)
         .await
         .map_err(|error| format!("failed to remove ready dir [{}]: {}", marker.display(), reason(&error)))?;
-    while mounted_at(ctx, folder).await?.is_some() {
+    for _ in mounts_at(ctx, folder).await? {
         ctx.host.unmount(folder).await.map_err(|error| told("unmount", folder, &error))?;
     }
     ctx.host.remove_tree(folder).await.map_err(|error| told("remove", folder, &error))
 }
 
+/// The topmost mount of the folder.
 async fn mounted_at(ctx: &Context, folder: &Path) -> Result<Option<Mounted>, String> {
+    Ok(mounts_at(ctx, folder).await?.pop())
+}
+
+async fn mounts_at(ctx: &Context, folder: &Path) -> Result<Vec<Mounted>, String> {
     let mounts = ctx.host.mounts(folder).await;
-    let mounts = mounts.map_err(|error| format!("error listing mount points: {}", reason(&error)))?;
-    Ok(mounts.into_iter().rfind(|mounted| mounted.path == folder))
+    let mut mounts = mounts.map_err(|error| format!("error listing mount points: {}", reason(&error)))?;
+    mounts.retain(|mounted| mounted.path == folder);
+    Ok(mounts)
 }
 
 async fn mount(request: &Request<'_>, folder: &Path, fs: MemoryFs) -> Result<(), String> {

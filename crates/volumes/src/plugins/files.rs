@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use crablet_planner::pod::config::MountedVolume;
 use tracing::warn;
 
 use super::empty_dir::{self, Medium};
 use super::{Request, nested};
 use crate::payload::Payload;
 use crate::port::{reason, told};
-use crate::volumes::MountedVolume;
 
 /// Makes the volume show exactly these files.
 pub async fn show(

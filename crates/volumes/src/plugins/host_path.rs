@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use crablet_model::api;
+use crablet_planner::pod::config::MountedVolume;
 
 use super::Request;
 use crate::port::{PathKind, told};
-use crate::volumes::MountedVolume;
 
 pub async fn set_up(
     request: &Request<'_>,

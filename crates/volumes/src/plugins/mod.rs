@@ -26,11 +26,12 @@ mod secret;
 mod size;
 
 use crablet_model::{PodRef, api};
+use crablet_planner::pod::config::MountedVolume;
 use jiff::Timestamp;
 
 use crate::layout::PodLayout;
 use crate::pod::Owners;
-use crate::volumes::{Context, MountedVolume};
+use crate::volumes::Context;
 
 /// One volume of a pod that shall be set up.
 pub(crate) struct Request<'a> {

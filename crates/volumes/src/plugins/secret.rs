@@ -2,11 +2,11 @@
 
 use crablet_apiserver::ObjectError;
 use crablet_model::api;
+use crablet_planner::pod::config::MountedVolume;
 
 use super::{Request, default_mode, files, layout_name, mode_or};
 use crate::payload::{Payload, PayloadFile};
 use crate::plugins::empty_dir::Medium;
-use crate::volumes::MountedVolume;
 
 pub async fn set_up(
     request: &Request<'_>,

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::audit::Requests;
+use super::machine::{self, Busy};
 use super::observer::{Observer, Seen};
 use super::subject::Stage;
 use super::{crowd, pods};
@@ -23,6 +24,10 @@ pub struct Half {
     pub cpu: f64,
     /// Seconds, of containerd.
     pub runtime_cpu: f64,
+    /// Seconds, of the API server and etcd.
+    pub servers_cpu: f64,
+    /// Seconds, of everything on the machine.
+    pub machine_cpu: f64,
     pub requests: Requests,
 }
 
@@ -32,7 +37,7 @@ pub fn names(stage: &Stage<'_>, count: usize) -> Vec<String> {
 
 pub async fn up(stage: &Stage<'_>, names: &[String]) -> Result<Half> {
     let (api, node) = (stage.api.clone(), stage.node.to_owned());
-    let create = crowd::each(names.to_vec(), move |name| {
+    let create = crowd::each(crowd::IN_FLIGHT, names.to_vec(), move |name| {
         let (api, pod) = (api.clone(), pods::resting(&node, &name));
         async move { api.create(pods::COLLECTION, &pod).await.map(drop) }
     });
@@ -41,7 +46,7 @@ pub async fn up(stage: &Stage<'_>, names: &[String]) -> Result<Half> {
 
 pub async fn down(stage: &Stage<'_>, names: &[String]) -> Result<Half> {
     let api = stage.api.clone();
-    let delete = crowd::each(names.to_vec(), move |name| {
+    let delete = crowd::each(crowd::IN_FLIGHT, names.to_vec(), move |name| {
         let api = api.clone();
         async move { api.delete(&pods::path(&name), None).await }
     });
@@ -56,13 +61,16 @@ async fn half(
 ) -> Result<Half> {
     let place = stage.audit.now();
     let (cpu, runtime_cpu) = (stage.family.cpu()?, stage.runtime_cpu()?);
+    let (busy, servers_cpu) = (Busy::now(), machine::servers_cpu());
     let started = Instant::now();
     requests.await?;
     let last = wait_for_all(&stage.pods, names, &which).await?;
     let (cpu, runtime_cpu) = (stage.family.cpu()? - cpu, stage.runtime_cpu()? - runtime_cpu);
+    let (machine_cpu, servers_cpu) = (busy.seconds(), machine::servers_cpu() - servers_cpu);
     let requests = stage.audit.requests(stage.node, place, stage.audit.now())?;
     let missing = names.iter().filter(|name| which(&stage.pods.seen(name)).is_none()).count();
-    Ok(Half { took: last.saturating_duration_since(started), missing, cpu, runtime_cpu, requests })
+    let took = last.saturating_duration_since(started);
+    Ok(Half { took, missing, cpu, runtime_cpu, servers_cpu, machine_cpu, requests })
 }
 
 /// When the last of them got there; now, if not all did.

@@ -10,8 +10,9 @@ use tokio::task::JoinSet;
 /// How many calls are under way at once: as many as a client would usually keep.
 pub const IN_FLIGHT: usize = 16;
 
-/// Does `work` for each item; answers in the order of their ends. The first error ends it.
+/// Does `work` for each item, `at_once` at a time; answers in the order of their ends. The first error ends it.
 pub async fn each<I, F, R>(
+    at_once: usize,
     items: impl IntoIterator<Item = I>,
     work: impl Fn(I) -> F + Clone + Send + 'static,
 ) -> Result<Vec<R>>
@@ -20,7 +21,7 @@ where
     F: Future<Output = Result<R>> + Send,
     R: Send + 'static,
 {
-    let places = Arc::new(Semaphore::new(IN_FLIGHT));
+    let places = Arc::new(Semaphore::new(at_once));
     let mut tasks = JoinSet::new();
     for item in items {
         let (places, work) = (Arc::clone(&places), work.clone());

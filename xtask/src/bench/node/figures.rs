@@ -1,6 +1,7 @@
 //! All figures side by side: medians over the rounds, percentiles over all samples, and the bars that Crablet has set itself.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::audit::Requests;
 use super::burst::Half;
@@ -52,6 +53,10 @@ impl Line {
         Line { bar: Some(bar), ..self }
     }
 
+    fn with_floor(self, floor: Option<f64>) -> Line {
+        Line { floor, ..self }
+    }
+
     fn beside(self, floor: Option<f64>) -> Line {
         Line { floor, bar: floor.map(|floor| floor * OVER_THE_FLOOR), ..self }
     }
@@ -96,11 +101,11 @@ impl Results {
             section(format!("at rest, {pods} pods"), self.rest(20.0, true)),
             section(
                 format!("{pods} pods to Ready"),
-                self.half(|turn| &turn.up, self.floor(|f| f.up.as_secs_f64()), Some(1.0)),
+                self.half(|turn| &turn.up, |f| (f.up, f.machine_up), Some(1.0)),
             ),
             section(
                 format!("{pods} pods to gone"),
-                self.half(|turn| &turn.down, self.floor(|f| f.stopped.as_secs_f64()), None),
+                self.half(|turn| &turn.down, |f| (f.stopped, f.machine_stopped), None),
             ),
             section("reactions".into(), self.reactions()),
             section(
@@ -134,17 +139,30 @@ impl Results {
         ]
     }
 
-    fn half(&self, half: impl Fn(&Turn) -> &Half, floor: Option<f64>, most_cpu: Option<f64>) -> Vec<Line> {
+    /// `floor` gives the time that it took and the machine's work.
+    fn half(
+        &self,
+        half: impl Fn(&Turn) -> &Half,
+        floor: impl Fn(&Floor) -> (Duration, f64),
+        most_cpu: Option<f64>,
+    ) -> Vec<Line> {
         let cpu = Line::new("CPU time", Unit::Seconds, self.both(|turn| half(turn).cpu));
         let asked = |turn: &Turn| half(turn).requests.values().sum::<usize>() as f64;
         let mut lines = vec![
             Line::new("until the last", Unit::Seconds, self.both(|turn| half(turn).took.as_secs_f64()))
-                .beside(floor),
+                .beside(self.floor(|f| floor(f).0.as_secs_f64())),
             match most_cpu {
                 Some(most) => cpu.at_most(most),
                 None => cpu,
             },
             Line::new("containerd's CPU time", Unit::Seconds, self.both(|turn| half(turn).runtime_cpu)),
+            Line::new(
+                "API server's and etcd's CPU time",
+                Unit::Seconds,
+                self.both(|turn| half(turn).servers_cpu),
+            ),
+            Line::new("CPU time of the machine", Unit::Seconds, self.both(|turn| half(turn).machine_cpu))
+                .with_floor(self.floor(|f| floor(f).1)),
             Line::new("requests to the API server", Unit::Count, self.both(asked)),
         ];
         let missing = self.both(|turn| half(turn).missing as f64);

@@ -3,7 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`subject`] | one kubelet's turn |
-//! | [`burst`], [`reactions`], [`family`] | what is measured: many pods at once, one at a time, the process at rest |
+//! | [`burst`], [`reactions`], [`family`], [`machine`] | what is measured: many pods at once, one at a time, the process at rest, everything else |
 //! | [`floor`] | the same calls to the runtime without any kubelet |
 //! | [`api`], [`observer`], [`audit`] | the API server: asked, watched with a stopwatch, and its own account |
 //! | [`pods`], [`crowd`] | the pods, and doing many things at once |
@@ -13,11 +13,12 @@ mod api;
 mod audit;
 mod burst;
 mod crowd;
-mod family;
+pub(super) mod family;
 mod figures;
 mod floor;
+mod machine;
 mod observer;
-mod page;
+pub(super) mod page;
 mod pods;
 mod reactions;
 mod report;
@@ -48,6 +49,8 @@ pub struct Plan {
     pub idle: Duration,
     pub reactions: usize,
     pub only: Option<Which>,
+    /// How many pods the bare client works on at a time.
+    pub at_once: usize,
 }
 
 pub fn run(mut args: Args) -> Result<ExitCode> {
@@ -57,6 +60,7 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
         idle: Duration::from_secs(args.value("--idle")?.unwrap_or(60).max(1)),
         reactions: args.value("--reactions")?.unwrap_or(20).max(1),
         only: args.value("--only")?,
+        at_once: args.value("--at-once")?.unwrap_or(crowd::IN_FLIGHT).max(1),
     };
     // A build that is at hand already, instead of a release build.
     let binary = args.value::<PathBuf>("--binary")?;
@@ -77,7 +81,7 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
     let mut results = Results::default();
     let rounds = {
         let _inside = runtime.enter();
-        let (api, bare) = (Api::new(&cluster)?, Bare::new(&cluster));
+        let (api, bare) = (Api::new(&cluster)?, Bare::new(&cluster, plan.at_once));
         let bench = Bench { plan: &plan, cluster: &cluster, runtime: &runtime, api, bare };
         bench.rounds(subjects, &mut results)
     };

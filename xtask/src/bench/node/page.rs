@@ -21,7 +21,8 @@ kubelet joins, is measured, leaves, and what it left is removed. Who went first 
 | at rest | memory, CPU and context switches of the process and its children from `/proc`, 15 s after the last work. Crablet's keeper process counts as Crablet |
 | a burst | one client creates (later deletes) all pods, 16 requests at once, bound to the node from the start; the time runs from the first request to the last event of a watch on the API server |
 | the pods | one container of the smallest image, which leaves at once when told to; no probes, no init containers; the token of the service account is mounted, as everywhere |
-| the floor | RunPodSandbox, CreateContainer and StartContainer for each pod, 16 pods at once, then StopContainer and StopPodSandbox; the control plane runs beside it |
+| the floor | RunPodSandbox, CreateContainer and StartContainer for each pod, 16 pods at once, then StopContainer and StopPodSandbox; the messages ask for what kubelets ask for (seccomp, masked paths, mounts, a cgroup for each pod); the control plane runs beside it and has nothing to do |
+| CPU of the machine | all of it, from `/proc/stat`: with both cores busy, half of it is the time that a burst takes |
 | reactions | one pod after the other on an empty node; an exit is the moment at which the kernel reports the end of the container's process |
 | start-up | from the start of the process to the event that says that the node is ready; nothing to build or to pull |
 | requests | from the API server's audit log |
@@ -77,7 +78,7 @@ fn page(plan: &Plan, results: &Results) -> Result<String> {
 }
 
 /// Without a name: what matters of it for the figures.
-fn machine() -> String {
+pub fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(1, |count| count.get());
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let kib = memory.split_whitespace().nth(1).and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(0.0);
@@ -101,7 +102,14 @@ mod tests {
 
     #[test]
     fn the_page_says_how_it_was_made_and_what_is_promised() {
-        let plan = Plan { rounds: 2, pods: 110, idle: Duration::from_secs(60), reactions: 20, only: None };
+        let plan = Plan {
+            rounds: 2,
+            pods: 110,
+            idle: Duration::from_secs(60),
+            reactions: 20,
+            only: None,
+            at_once: 16,
+        };
         let text = page(&plan, &Results::default()).unwrap();
         for part in ["# Benchmarks\n", "2 rounds, 60 s", "## At rest, 110 pods\n", "| at most 20.0 MiB |"] {
             assert!(text.contains(part), "{part}: {text}");

@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use crablet_cri::CriError;
-use crablet_cri::client::preflight::{CgroupDriver, Description};
+use crablet_cri::client::preflight::Description;
+use crablet_model::cgroup::CgroupDriver;
 use crablet_model::runtime::RuntimeVersion;
 use jiff::Timestamp;
 

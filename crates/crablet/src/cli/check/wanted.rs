@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use crablet_config::{CgroupDriver, Settings};
+use crablet_config::Settings;
+use crablet_model::cgroup::CgroupDriver;
 use serde_json::Value;
 
 #[derive(Clone, Debug, PartialEq)]

@@ -1,7 +1,7 @@
+use crablet_model::runtime::RuntimeHandler;
 use serde_json::json;
 
 use super::*;
-use crate::node::facts::RuntimeHandler;
 use crate::node::status::architecture;
 use crate::node::{initial_node, status_changed, update_node};
 

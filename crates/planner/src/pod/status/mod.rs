@@ -100,8 +100,9 @@ impl End {
     }
 }
 
-/// Static pods keep their phase when they are ended: their end is a change of the manifest, not of their work.
-fn is_static(pod: &api::Pod) -> bool {
+/// A pod of a manifest. Such pods keep their phase when they are ended: their end is a change of the manifest, not of
+/// their work.
+pub fn is_static(pod: &api::Pod) -> bool {
     let annotations = pod.metadata.annotations.as_ref();
     annotations.and_then(|a| a.get(annotation::CONFIG_SOURCE)).is_some_and(|s| s != source::API)
 }

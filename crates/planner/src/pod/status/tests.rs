@@ -10,8 +10,9 @@ use crablet_model::runtime::{ContainerState, ContainerUser, PodRuntime, Sandbox}
 use serde_json::{Value, json};
 
 use super::super::facts::Operation;
+use super::super::plan::{Urgency, plan};
 use super::*;
-use world::{World, exited, running, sandbox};
+use world::{World, exited, failed_pull, running, sandbox};
 
 #[test]
 fn a_running_pod_says_everything_that_is_known_of_it() {
@@ -147,6 +148,50 @@ fn a_pod_that_ends_turns_terminal_once_nothing_runs_or_starts() {
     assert_eq!(World::one("Always").instance("c", "id1", running()).ends().phase(), RUNNING);
     assert_eq!(World::one("Always").instance("c", "id1", exited(143)).ends().phase(), FAILED);
     assert_eq!(stopped.made_static().phase(), RUNNING, "a static pod is never forced");
+}
+
+#[test]
+fn only_steps_on_the_way_may_be_told_later() {
+    let urgency = |world: &World| plan(&world.facts(&PodRef::of(&world.pod))).urgency;
+    let fleeting = |world: &World| urgency(world) == Urgency::Soon;
+    let busy = |key: OpKey| {
+        move |w: &mut World| {
+            let operation = Operation { since: w.now, grace_seconds: Some(30) };
+            w.session.ops.insert(key, operation);
+        }
+    };
+    let fresh = World::one("Always").with(|w| w.node.network_ready = true);
+    assert!(!fleeting(&fresh), "that the node has the pod is told at once");
+    let mut waiting = fresh;
+    waiting.publish();
+    assert!(!fleeting(&waiting), "nothing is new");
+
+    let on_its_way = waiting.sandbox(SandboxState::Ready).with(|w| {
+        w.runtime.sandboxes[0].ips = vec![[10, 0, 0, 9].into()];
+        w.session.taken_over = true;
+    });
+    assert!(fleeting(&on_its_way), "the sandbox is there, and the image is looked for");
+    let starting = on_its_way.clone().with(busy(OpKey::Start("c".to_owned())));
+    assert!(fleeting(&starting));
+    let failed =
+        on_its_way.clone().with(|w| w.memory.pulls = [("busybox:latest".to_owned(), failed_pull(1))].into());
+    assert!(!fleeting(&failed), "why a container waits is told at once");
+    let mut runs = on_its_way.instance("c", "id1", running());
+    assert!(!fleeting(&runs), "that it runs is told at once");
+
+    runs.publish();
+    let crashed = runs.clone().with(|w| w.runtime.containers[0].state = exited(1));
+    assert!(!fleeting(&crashed), "so is the end of a container in a pod that goes on");
+    let deleted = runs.ends().with(|w| w.pod.metadata.generation = Some(4));
+    assert_eq!(urgency(&deleted), Urgency::WithTheNext, "who deleted it knows");
+    let ended = crashed.ends();
+    assert!(fleeting(&ended), "its sandbox is being stopped");
+    let down = ended.with(|w| {
+        w.runtime.sandboxes[0].state = SandboxState::NotReady;
+        w.session.stopped_sandboxes.insert("s1".to_owned());
+    });
+    assert!(fleeting(&down.clone().with(busy(OpKey::Release))));
+    assert!(!fleeting(&down.with(|w| w.session.released = true)), "that all is over is told at once");
 }
 
 #[test]

@@ -40,3 +40,10 @@ equal() {
     [ "$2" = "$3" ] || fail "$1: wanted \`$2\`, found \`$3\`"
     step "$1: $3"
 }
+
+# reboot_machine: ends the script, and runs it from its beginning in the machine's next life. The disk stays.
+reboot_machine() {
+    step "rebooting"
+    touch /run/crablet-vm-reboot
+    exit 0
+}

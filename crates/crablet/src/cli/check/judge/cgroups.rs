@@ -1,8 +1,7 @@
 //! Control groups: can pods be limited, and do the agent and the runtime agree on who makes the groups?
 
-use crablet_config::CgroupDriver;
 use crablet_cri::ErrorKind;
-use crablet_cri::client::preflight::CgroupDriver as RuntimeDriver;
+use crablet_model::cgroup::CgroupDriver;
 
 use super::super::facts::{Answers, CgroupVersion, Cgroups, Read, Runtime};
 use super::super::report::{Finding, Group};
@@ -89,8 +88,7 @@ fn driver(wanted: &Wanted, answers: Option<&Answers>) -> (CgroupDriver, Vec<Find
         return (configured, Vec::new());
     };
     let told = match &answers.cgroup_driver {
-        Ok(Some(RuntimeDriver::Systemd)) => CgroupDriver::Systemd,
-        Ok(Some(RuntimeDriver::Cgroupfs)) => CgroupDriver::Cgroupfs,
+        Ok(Some(told)) => *told,
         Ok(None) => {
             let seen = format!("{}, by the configuration; the runtime leaves it open", name(configured));
             return (configured, vec![GROUP.ok("driver", seen)]);

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crablet_cri::client::preflight::{Description, Handler};
+use crablet_cri::client::preflight::Description;
 use crablet_cri::{CriError, ErrorKind};
-use crablet_model::runtime::RuntimeVersion;
+use crablet_model::runtime::{RuntimeHandler, RuntimeVersion};
 
 use super::super::facts::{Answers, Read, Runtime, Socket};
 use super::super::report::{Finding, Group};
@@ -66,7 +66,7 @@ fn silent(endpoint: &str, error: &CriError) -> Finding {
              runtime"
         }
         ErrorKind::DeadlineExceeded => "the runtime hangs: look at its log, then restart it",
-        ErrorKind::Unavailable | ErrorKind::NotFound | ErrorKind::Refused => {
+        ErrorKind::Unavailable | ErrorKind::NotFound | ErrorKind::Refused | ErrorKind::Exhausted => {
             "the runtime does not run, or is not one: look at its log, then restart it"
         }
     };
@@ -127,7 +127,7 @@ fn handlers(description: &Description) -> Finding {
     if description.handlers.is_empty() {
         return GROUP.ok("handlers", "not reported: pods with user namespaces are refused");
     }
-    let named = |wanted: fn(&Handler) -> bool| {
+    let named = |wanted: fn(&RuntimeHandler) -> bool| {
         let names: Vec<_> = description
             .handlers
             .iter()

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use crablet_config::CgroupDriver;
-use crablet_cri::client::preflight::{self, Condition, Description, Handler};
+use crablet_cri::client::preflight::{Condition, Description};
 use crablet_cri::{CriError, ErrorKind};
-use crablet_model::runtime::RuntimeVersion;
+use crablet_model::cgroup::CgroupDriver;
+use crablet_model::runtime::{RuntimeHandler, RuntimeVersion};
 
 use super::super::facts::{
     Amount, Answers, Certificate, CgroupVersion, Cgroups, Clock, Cni, Credentials, Disk, DiskRole, DiskState,
@@ -69,7 +69,8 @@ fn condition(name: &str, holds: bool, reason: &str, message: &str) -> Condition 
 
 fn answers() -> Answers {
     let ready = |name| condition(name, true, "", "");
-    let handler = Handler { name: "runc".into(), user_namespaces: true, recursive_read_only_mounts: true };
+    let handler =
+        RuntimeHandler { name: "runc".into(), user_namespaces: true, recursive_read_only_mounts: true };
     Answers {
         version: Ok(RuntimeVersion {
             runtime_name: "containerd".into(),
@@ -81,7 +82,7 @@ fn answers() -> Answers {
             handlers: vec![handler],
             ..Description::default()
         }),
-        cgroup_driver: Ok(Some(preflight::CgroupDriver::Systemd)),
+        cgroup_driver: Ok(Some(CgroupDriver::Systemd)),
         image_filesystems: Ok(vec!["/var/lib/containerd".into()]),
         events: Ok(()),
         sandbox_image: Some(("pause:3.10".into(), Ok(true))),

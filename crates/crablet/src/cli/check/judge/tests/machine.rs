@@ -100,7 +100,7 @@ fn cgroup_drivers() {
         }),
         ("manager", Warning, "systemd runs the machine", "SystemdCgroup = true", |m| {
             m.wanted.cgroup_driver = CgroupDriver::Cgroupfs;
-            m.answers().cgroup_driver = Ok(Some(preflight::CgroupDriver::Cgroupfs));
+            m.answers().cgroup_driver = Ok(Some(CgroupDriver::Cgroupfs));
         }),
     ]);
     check_fine(&[
@@ -108,7 +108,7 @@ fn cgroup_drivers() {
         ("manager", "none but", |m| {
             m.cgroups().init = "init".into();
             m.wanted.cgroup_driver = CgroupDriver::Cgroupfs;
-            m.answers().cgroup_driver = Ok(Some(preflight::CgroupDriver::Cgroupfs));
+            m.answers().cgroup_driver = Ok(Some(CgroupDriver::Cgroupfs));
         }),
     ]);
 }

@@ -1,0 +1,71 @@
+//! What the parts are told of the configuration, each in its own words. The node's are in [`super::node`].
+
+use crablet_config::Settings;
+use crablet_planner::pod::NodeFacts;
+use crablet_pods::settings::{Folders, ImagePulls};
+use crablet_pods::sources::SourceSettings;
+
+use crate::machine::Machine;
+
+pub fn folders(settings: &Settings) -> Folders {
+    Folders {
+        root: settings.root_dir.clone(),
+        pod_logs: settings.pod_logs_dir.clone(),
+        container_logs: settings.container_logs_dir.clone(),
+    }
+}
+
+pub fn image_pulls(settings: &Settings) -> ImagePulls {
+    let pulls = settings.image_pulls;
+    ImagePulls { parallel: pulls.parallel, qps: pulls.qps, burst: pulls.burst }
+}
+
+pub fn source_settings(settings: &Settings) -> SourceSettings {
+    SourceSettings {
+        node_name: settings.node_name.clone(),
+        folder: settings.static_pod_path.clone(),
+        folder_check: settings.file_check_frequency,
+        url: settings.static_pod_url.clone(),
+        url_headers: settings.static_pod_url_headers.to_vec(),
+        url_check: settings.http_check_frequency,
+        submitted_folder: settings.root_dir.join("manifests"),
+    }
+}
+
+pub fn node_facts(settings: &Settings, machine: &Machine) -> NodeFacts {
+    let mut node = NodeFacts {
+        name: settings.node_name.clone(),
+        host_ips: Vec::new(),
+        memory_capacity: machine.memory_bytes,
+        allocatable_memory: machine.memory_bytes,
+        allocatable_milli_cpu: machine.milli_cpus,
+        allocatable_storage: 0,
+        runtime_name: "containerd".to_owned(),
+        network_ready: false,
+        network_message: "container runtime status check may not have completed yet".to_owned(),
+        root_dir: settings.root_dir.to_string_lossy().into_owned(),
+        pod_logs_dir: settings.pod_logs_dir.to_string_lossy().into_owned(),
+        cluster_dns: Vec::new(),
+        cluster_domain: String::new(),
+        resolv_conf: Default::default(),
+        cpu_cfs_quota: false,
+        seccomp_default: false,
+        extra_masked_paths: machine.masked_paths.clone(),
+        selinux_enabled: machine.selinux_enabled,
+        hugepage_sizes: machine.hugepage_sizes.clone(),
+        swap_control: machine.swap_control,
+        max_crash_loop_seconds: 0,
+    };
+    set_changeable(&mut node, settings);
+    node
+}
+
+/// Facts that a reload of the configuration may change.
+pub fn set_changeable(node: &mut NodeFacts, settings: &Settings) {
+    let seconds = settings.max_container_restart_period.as_secs();
+    node.cluster_dns = settings.cluster_dns.iter().map(ToString::to_string).collect();
+    node.cluster_domain.clone_from(&settings.cluster_domain);
+    node.cpu_cfs_quota = settings.cpu_cfs_quota;
+    node.seccomp_default = settings.seccomp_default;
+    node.max_crash_loop_seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+}

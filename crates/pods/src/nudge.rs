@@ -1,0 +1,62 @@
+//! Hints on their way to a worker.
+
+use std::sync::{Mutex, PoisonError};
+
+use crablet_model::runtime::RuntimeEventKind;
+use tokio::sync::Notify;
+
+/// More events than that at once, and the worker looks at everything.
+const MOST_EVENTS: usize = 32;
+
+/// What a worker is told between two turns.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Told {
+    /// Something has changed, nobody says what.
+    Look,
+    /// Something happened to this sandbox or container.
+    Event { id: String, kind: RuntimeEventKind },
+}
+
+#[derive(Default)]
+pub struct Nudge {
+    notify: Notify,
+    told: Mutex<Vec<Told>>,
+}
+
+impl Nudge {
+    pub fn look(&self) {
+        self.with(|told| {
+            told.clear();
+            told.push(Told::Look);
+        });
+        self.notify.notify_one();
+    }
+
+    pub fn event(&self, id: String, kind: RuntimeEventKind) {
+        self.with(|told| {
+            if told.len() == MOST_EVENTS {
+                told.clear();
+                told.push(Told::Look);
+            }
+            // Who looks at everything needs no more.
+            if told.first() != Some(&Told::Look) {
+                told.push(Told::Event { id, kind });
+            }
+        });
+        self.notify.notify_one();
+    }
+
+    /// Until there is something to take.
+    pub async fn given(&self) {
+        self.notify.notified().await;
+    }
+
+    /// Everything since the last time, in order.
+    pub fn take(&self) -> Vec<Told> {
+        self.with(std::mem::take)
+    }
+
+    fn with<R>(&self, use_it: impl FnOnce(&mut Vec<Told>) -> R) -> R {
+        use_it(&mut self.told.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
