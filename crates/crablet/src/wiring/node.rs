@@ -168,8 +168,12 @@ async fn follow_images(
                     is_new
                 });
             }
-            Ok(Err(error)) => tracing::debug!(%error, "cannot list images"),
-            Err(_) => tracing::debug!("the runtime does not list its images in time"),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "Cannot list images; the Node shows those that were known")
+            }
+            Err(_) => tracing::warn!(
+                "The runtime does not list its images in time; the Node shows those that were known"
+            ),
         }
         // A pull notifies; otherwise it is time.
         if timeout(IMAGES_PACE, pulled.notified()).await.is_ok() {

@@ -21,7 +21,7 @@ impl Kind {
     /// container likes.
     fn patience(self) -> Duration {
         match self {
-            Self::StopContainer => Duration::from_millis(500),
+            Self::StopContainer => Duration::from_millis(200),
             Self::StopSandbox | Self::StartContainer | Self::RunSandbox => Duration::from_secs(5),
         }
     }
