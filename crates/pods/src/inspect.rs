@@ -91,11 +91,14 @@ fn absent_is_empty(read: io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
 
 /// The last lines of a CRI log without their prefixes.
 fn log_text(log: &str) -> String {
-    let mut lines: Vec<&str> = log.lines().rev().take(LOG_TAIL_LINES).filter_map(line_text).collect();
+    let mut lines: Vec<_> = log.lines().rev().take(LOG_TAIL_LINES).filter_map(line_text).collect();
     lines.reverse();
-    let mut text = lines.join("\n");
-    if !text.is_empty() {
-        text.push('\n');
+    let mut text = String::new();
+    for (words, is_whole) in lines {
+        text.push_str(words);
+        if is_whole {
+            text.push('\n');
+        }
     }
     let mut start = text.len().saturating_sub(LOG_TAIL_BYTES);
     while !text.is_char_boundary(start) {
@@ -105,8 +108,11 @@ fn log_text(log: &str) -> String {
 }
 
 /// `<time> <stream> <tag> <text>`
-fn line_text(line: &str) -> Option<&str> {
-    line.splitn(4, ' ').nth(3)
+fn line_text(line: &str) -> Option<(&str, bool)> {
+    let mut parts = line.splitn(4, ' ');
+    // Only a part of what the container wrote as a line, or a last one that it did not end.
+    let is_whole = !parts.nth(2)?.starts_with('P');
+    Some((parts.next()?, is_whole))
 }
 
 #[cfg(test)]
@@ -117,6 +123,9 @@ mod tests {
     fn the_end_of_a_log_is_told_without_its_prefixes() {
         let log = "cut off half\n2026-11-15T04:00:00.1Z stdout F first\n2026-11-15T04:00:01.1Z stderr F last words\n";
         assert_eq!(log_text(log), "first\nlast words\n");
+        // Lines that were too long for one entry, and a last one without an end.
+        let log = "2026-11-15T04:00:00.1Z stdout P one \n2026-11-15T04:00:00.1Z stdout F line\n2026-11-15T04:00:01.1Z stdout P DONE\n";
+        assert_eq!(log_text(log), "one line\nDONE");
     }
 
     #[test]
