@@ -7,7 +7,7 @@
 //! | `replies` | from the wire to `crablet_model::runtime`; whatever a runtime sends, nothing panics |
 //! | `events` | the event stream |
 //! | `reach` | what reaches into running containers |
-//! | [`preflight`] | how the runtime is set up, which only `crablet check` asks |
+//! | [`preflight`] | how the runtime is set up, which `crablet check` asks, and who looks for its cgroup driver |
 //! | `homes` | which sandbox a container lives in, which CRI tells only in listings |
 //!
 //! The connection is made by the first call and made again by the call after it broke. Between calls there is no
