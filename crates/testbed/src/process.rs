@@ -14,6 +14,10 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::wait::{self, Deadline};
 
+/// Where [`stat_fields`] has the number of threads and the start time.
+const THREADS: usize = 17;
+const START_TIME: usize = 19;
+
 /// One process, for its whole life and never for its id's next owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ProcessId {
@@ -25,17 +29,21 @@ pub struct ProcessId {
 impl ProcessId {
     pub fn of(pid: u32) -> Option<ProcessId> {
         let pid = i32::try_from(pid).ok()?;
-        Some(ProcessId { pid, started: stat_fields(pid)?.get(19)?.parse().ok()? })
+        Some(ProcessId { pid, started: stat_fields(pid)?.get(START_TIME)?.parse().ok()? })
     }
 
     pub fn of_self() -> ProcessId {
         ProcessId::of(std::process::id()).expect("this process has an entry in /proc")
     }
 
-    /// Whether it runs. A zombie does not: it has no memory, files or threads left.
+    /// Whether it runs. A zombie does not, unless only its first thread has ended: the others still hold its memory
+    /// and files, and nobody can reap it.
     pub fn is_alive(self) -> bool {
-        let same = ProcessId::of(self.pid as u32) == Some(self);
-        same && stat_fields(self.pid).is_some_and(|fields| fields[0] != "Z" && fields[0] != "X")
+        let Some(fields) = stat_fields(self.pid) else { return false };
+        let same = fields.get(START_TIME).is_some_and(|started| started.parse() == Ok(self.started));
+        let ended =
+            fields[0] == "Z" && fields.get(THREADS).is_none_or(|threads| threads == "0" || threads == "1");
+        same && !ended && fields[0] != "X"
     }
 
     /// Sends `signal` if it is still the same process; says whether it was.
@@ -159,9 +167,11 @@ pub fn wait_child(
     if let Some(status) = child.try_wait()? {
         return Ok(Some(status));
     }
-    if let Some(process) = ProcessId::of(child.id()) {
-        process.wait_gone(Deadline::after(limit));
-    }
+    // A child that nobody has reaped keeps its id. Its descriptor is readable when its last thread has ended, which
+    // is when it can be reaped.
+    let pid = Pid::from_child(child);
+    let fd = pidfd_open(pid, PidfdFlags::empty())?;
+    wait::readable(&[fd.as_fd()], Deadline::after(limit))?;
     child.try_wait()
 }
 
