@@ -142,7 +142,14 @@ fn existing_folder(path: &Path) -> io::Result<()> {
     }
 }
 
+/// A link that is not there yet is made in its place: an agent that is killed leaves it whole or not at all, and nothing
+/// under another name.
 pub fn link(target: &Path, link: &Path) -> io::Result<()> {
+    match rustix::fs::symlink(target, link) {
+        Err(Errno::EXIST) if read_link(link)?.as_deref() == Some(target) => return Ok(()),
+        Err(Errno::EXIST) => {}
+        made => return Ok(made?),
+    }
     let (temporary, ()) = in_new_place(folder_of(link), |temporary| rustix::fs::symlink(target, temporary))?;
     rustix::fs::rename(&temporary, link).map_err(|error| {
         let _ = rustix::fs::unlink(&temporary);
