@@ -1,8 +1,8 @@
 //! `protos`: makes `crates/protos/src/generated` from `crates/protos/proto`.
 //!
-//! `protos --check PATH` instead compares our `cri.proto` with upstream's file at PATH: whatever ours has must be there
-//! under the same name, number and type. Upstream may have more. `CRABLET_UPSTREAM_CRI_PROTO` names the file for the
-//! test that does the same.
+//! `protos --check PATH` instead compares our file of the same package with upstream's file at PATH: whatever ours has must
+//! be there under the same name, number and type. Upstream may have more. `CRABLET_UPSTREAM_CRI_PROTO` names CRI's file for
+//! the test that does the same.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,15 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use protox::prost_reflect::{DescriptorPool, FieldDescriptor, Kind, MethodDescriptor};
 
-const CRI: &str = "cri.proto";
+/// Our files, each of a package of its own.
+const FILES: [&str; 3] = ["cri.proto", "csi.proto", "pluginregistration.proto"];
+/// Written by hand in crates/protos/src/debug.rs, because they hold secrets.
+const SECRET: [&str; 4] = [
+    ".runtime.v1.AuthConfig",
+    ".csi.v1.NodeStageVolumeRequest",
+    ".csi.v1.NodePublishVolumeRequest",
+    ".csi.v1.NodeExpandVolumeRequest",
+];
 
 pub fn run() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip_while(|a| a != "protos").skip(1).collect();
@@ -23,7 +31,7 @@ pub fn run() -> Result<()> {
 
 fn generate() -> Result<()> {
     let crate_dir = protos_dir();
-    let descriptors = protox::compile([CRI], [crate_dir.join("proto")])?;
+    let descriptors = protox::compile(FILES, [crate_dir.join("proto")])?;
     let out = crate_dir.join("src/generated");
     tonic_prost_build::configure()
         .build_client(true)
@@ -31,8 +39,7 @@ fn generate() -> Result<()> {
         .server_mod_attribute(".", "#[cfg(feature = \"server\")]")
         // Sorted maps, so that the same request is always the same bytes and prints the same.
         .btree_map(".")
-        // Written by hand in crates/protos/src/debug.rs, because it holds secrets.
-        .skip_debug([".runtime.v1.AuthConfig"])
+        .skip_debug(SECRET)
         .emit_rerun_if_changed(false)
         .out_dir(&out)
         .compile_fds(descriptors)
@@ -42,8 +49,8 @@ fn generate() -> Result<()> {
 }
 
 fn check(upstream: &Path) -> Result<()> {
-    let ours = pool(&protos_dir().join("proto").join(CRI))?;
     let theirs = pool(upstream)?;
+    let ours = counterpart(&theirs)?;
     let (ours, theirs) = (items(&ours), items(&theirs));
     let differences: Vec<String> = ours
         .iter()
@@ -58,6 +65,18 @@ fn check(upstream: &Path) -> Result<()> {
     }
     println!("{} names, numbers and types equal upstream's ({} there)", ours.len(), theirs.len());
     Ok(())
+}
+
+/// Our file of the package that theirs has.
+fn counterpart(theirs: &DescriptorPool) -> Result<DescriptorPool> {
+    let packages: Vec<String> = theirs.services().map(|service| service.package_name().to_owned()).collect();
+    for file in FILES {
+        let ours = pool(&protos_dir().join("proto").join(file))?;
+        if ours.services().any(|service| packages.iter().any(|package| package == service.package_name())) {
+            return Ok(ours);
+        }
+    }
+    bail!("none of our files has a package of that file: {}", packages.join(", "))
 }
 
 fn pool(proto: &Path) -> Result<DescriptorPool> {

@@ -58,6 +58,7 @@ pub struct Token {
     pub text: String,
     /// When it should be asked for again; the old one may be served until it expires.
     pub refresh_at: Timestamp,
+    pub expires: Timestamp,
 }
 
 impl std::fmt::Debug for Token {

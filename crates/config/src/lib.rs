@@ -51,8 +51,8 @@ pub use error::{Problem, UsageError};
 pub use gates::Gates;
 pub use reload::{Reload, reload_diff};
 pub use settings::{
-    Authentication, Authorization, ChangeDetection, Configz, Headers, ImagePulls, LogFormat, LogStreams,
-    Logging, Settings, Taint, TlsVersion, local_socket,
+    Authentication, Authorization, ChangeDetection, Configz, CredentialProviders, Headers, ImagePulls,
+    ImageVerification, LogFormat, LogStreams, Logging, Settings, Taint, TlsVersion, local_socket,
 };
 pub use version::{KUBERNETES_VERSION, VERSION_LINE};
 

@@ -11,8 +11,12 @@ use crablet_model::cgroup::CgroupDriver;
 use serde_json::Value;
 
 use crate::error::{Problem, UsageError};
+use crate::gates::Gates;
 use crate::labels::is_dns_subdomain;
-use crate::settings::{Configz, Headers, ImagePulls, LogFormat, LogStreams, Logging, Settings};
+use crate::settings::{
+    Configz, CredentialProviders, Headers, ImagePulls, ImageVerification, LogFormat, LogStreams, Logging,
+    Settings,
+};
 use crate::sources::{self, Loaded};
 use crate::tree::Tree;
 use crate::{Environment, KUBERNETES_VERSION, validate, value};
@@ -63,6 +67,8 @@ pub fn resolve(loaded: Loaded, env: &Environment) -> Result<Settings, UsageError
         container_runtime_endpoint: endpoint(tree.text("containerRuntimeEndpoint")),
         image_service_endpoint: text(&tree, "imageServiceEndpoint").map(|text| endpoint(&text)),
         image_pulls: image_pulls(&tree),
+        image_verification: image_verification(&tree, &gates),
+        credential_providers: credential_providers(&tree),
         node_name,
         address: ip(&tree, "address"),
         read_only_port: port(&tree, "readOnlyPort"),
@@ -71,8 +77,11 @@ pub fn resolve(loaded: Loaded, env: &Environment) -> Result<Settings, UsageError
         max_container_restart_period: restart_period(&tree),
         cpu_cfs_quota: tree.is("cpuCFSQuota"),
         cpu_cfs_quota_period: duration(&tree, "cpuCFSQuotaPeriod"),
+        single_process_oom_kill: tree.is("singleProcessOOMKill"),
+        user_namespace_ids: count(&tree, "userNamespaces.idsPerPod"),
         // Upstream joins flag and field with "or": a flag cannot switch off what the file switches on.
         seccomp_default: tree.is("seccompDefault") || tree.is("--seccomp-default"),
+        allowed_unsafe_sysctls: texts(&tree, "allowedUnsafeSysctls"),
         resolv_conf: path(&tree, "resolvConf"),
         cluster_dns: tree.texts("clusterDNS").into_iter().filter_map(value::ip).collect(),
         cluster_domain: tree.text("clusterDomain").trim().trim_end_matches('.').to_owned(),
@@ -209,6 +218,32 @@ fn image_pulls(tree: &Tree) -> ImagePulls {
         qps: tree.int("registryPullQPS") as f64,
         burst: u32::try_from(tree.int("registryBurst")).unwrap_or(u32::MAX),
     }
+}
+
+/// Validation has refused other words.
+fn image_verification(tree: &Tree, gates: &Gates) -> ImageVerification {
+    if !gates.enabled("KubeletEnsureSecretPulledImages") {
+        return ImageVerification::Never { recorded: false };
+    }
+    match tree.text("imagePullCredentialsVerificationPolicy") {
+        "NeverVerify" => ImageVerification::Never { recorded: true },
+        "NeverVerifyAllowlistedImages" => {
+            ImageVerification::NeverAllowlisted(texts(tree, "preloadedImagesVerificationAllowlist"))
+        }
+        "AlwaysVerify" => ImageVerification::Always,
+        _ => ImageVerification::NeverPreloaded,
+    }
+}
+
+/// Either of them is enough to mean it: who reads them says what is missing.
+fn credential_providers(tree: &Tree) -> Option<CredentialProviders> {
+    let config = path(tree, "--image-credential-provider-config");
+    let bin_dir = path(tree, "--image-credential-provider-bin-dir");
+    let said = config.is_some() || bin_dir.is_some();
+    said.then(|| CredentialProviders {
+        config: config.unwrap_or_default(),
+        bin_dir: bin_dir.unwrap_or_default(),
+    })
 }
 
 /// The gate may have taken the field away: then upstream's old constant holds, which is the same.

@@ -41,6 +41,11 @@ pub struct Settings {
     pub container_runtime_endpoint: String,
     pub runtime_request_timeout: Duration,
     pub image_pulls: ImagePulls,
+    /// What a pod has to show for an image that is on the node already.
+    pub image_verification: ImageVerification,
+    /// Programs that know credentials for registries: their configuration, a file or a folder, and where they lie.
+    /// `None`: there are none.
+    pub credential_providers: Option<CredentialProviders>,
 
     /// Lower-cased; a DNS subdomain, because the names of static pods end in it.
     pub node_name: String,
@@ -56,7 +61,13 @@ pub struct Settings {
     pub cpu_cfs_quota: bool,
     /// From 1 ms to 1 s.
     pub cpu_cfs_quota_period: Duration,
+    /// Out of memory ends one process of a container instead of all; cgroup v1 cannot do otherwise.
+    pub single_process_oom_kill: bool,
+    /// Users that a pod with users of its own has; 0 for the usual number.
+    pub user_namespace_ids: u32,
     pub seccomp_default: bool,
+    /// Names, or beginnings of names that end in `*`.
+    pub allowed_unsafe_sysctls: Vec<String>,
 
     /// `None`: pods with the node's DNS policy get an empty `resolv.conf`.
     pub resolv_conf: Option<PathBuf>,
@@ -249,6 +260,27 @@ impl ImagePulls {
     pub const DEFAULT_PARALLEL: usize = 5;
     /// `serializeImagePulls: false` alone means "no limit"; this is more than one node pulls.
     pub const NO_LIMIT: usize = u16::MAX as usize;
+}
+
+/// Which images on the node a pod may use without credentials of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ImageVerification {
+    /// All: the gate `KubeletEnsureSecretPulledImages` is off, or `NeverVerify` was said.
+    Never {
+        /// Whether what is pulled is remembered all the same.
+        recorded: bool,
+    },
+    /// Those that nobody pulled through this agent.
+    NeverPreloaded,
+    /// Those of this list. A name may end in `/*`.
+    NeverAllowlisted(Vec<String>),
+    Always,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CredentialProviders {
+    pub config: PathBuf,
+    pub bin_dir: PathBuf,
 }
 
 /// A configuration as text. It may hold credentials: it does not print.

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use crablet_planner::pod::SwapControl;
 
+const CGROUPS: &str = "/sys/fs/cgroup";
+
 /// Facts about the machine that plans depend on.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
@@ -16,6 +18,12 @@ pub struct Machine {
     /// As cgroups name them, from small to large: `2MB`, `1GB`.
     pub hugepage_sizes: Vec<String>,
     pub swap_control: SwapControl,
+    /// One hierarchy for all controllers.
+    pub cgroup_v2: bool,
+    /// Major and minor; `None` where the kernel does not tell.
+    pub kernel: Option<(u32, u32)>,
+    /// The kernel enforces AppArmor profiles.
+    pub apparmor: bool,
 }
 
 impl Machine {
@@ -32,6 +40,9 @@ impl Machine {
             selinux_enabled: Path::new("/sys/fs/selinux/enforce").exists(),
             hugepage_sizes: hugepage_sizes(),
             swap_control: swap_control(),
+            cgroup_v2: Path::new(CGROUPS).join("cgroup.controllers").exists(),
+            kernel: fs::read_to_string("/proc/sys/kernel/osrelease").ok().and_then(|t| release(&t)),
+            apparmor: apparmor(),
         }
     }
 }
@@ -41,6 +52,18 @@ fn memory(meminfo: &str) -> Option<i64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: i64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
+}
+
+/// `6.12.0-3-amd64`
+fn release(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text.trim().split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// As upstream looks: the kernel has it, and it is switched on.
+fn apparmor() -> bool {
+    let switch = fs::read_to_string("/sys/module/apparmor/parameters/enabled").unwrap_or_default();
+    Path::new("/sys/kernel/security/apparmor").exists() && switch.starts_with('Y')
 }
 
 /// The kernel has a folder for each size, such as `hugepages-2048kB`.
@@ -56,7 +79,7 @@ fn hugepage_sizes() -> Vec<String> {
 
 /// The root of cgroup v2 has no such file, so the agent's own cgroup is looked at.
 fn swap_control() -> SwapControl {
-    let v2 = Path::new("/sys/fs/cgroup");
+    let v2 = Path::new(CGROUPS);
     if v2.join("cgroup.controllers").exists() {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
@@ -95,11 +118,17 @@ fn thermal_files() -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{memory, size_name};
+    use super::{memory, release, size_name};
 
     #[test]
     fn huge_pages_are_named_as_cgroups_do() {
         assert_eq!([64, 2048, 1 << 20].map(size_name), ["64KB", "2MB", "1GB"]);
+    }
+
+    #[test]
+    fn the_kernels_version_is_its_first_two_numbers() {
+        assert_eq!(release("6.12.0-3-amd64\n"), Some((6, 12)));
+        assert_eq!(release("strange"), None);
     }
 
     #[test]

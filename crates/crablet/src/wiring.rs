@@ -5,13 +5,20 @@
 //! | [`outside`] | the agent to its cluster, or to what stands for one in standalone mode |
 //! | [`node`] | the Node to the runtime's health, images, pods and mirrors |
 //! | [`neighbours`] | rooms that do not know each other: pods to volumes and cgroups, all to events |
+//! | [`admission`] | the Node to the registry's judgement of new pods |
+//! | [`storage`] | the Node to volumes that a controller attaches |
+//! | [`drivers`] | plugins that register to volumes and the Node |
 //! | [`settings`] | the configuration to what each part is told of it |
+//! | [`images`] | the settings of images, and programs that know credentials |
 //! | [`listeners`], [`served`] | the local servers to pods and manifests |
 //! | [`main_port`], [`logs`], [`containers`] | port 10250 to the same, to containers' logs, and to containers |
 //! | [`farewell`] | the end of the process to calls of the runtime that are still under way |
 
+mod admission;
 mod containers;
+mod drivers;
 mod farewell;
+mod images;
 mod listeners;
 mod logs;
 mod main_port;
@@ -20,7 +27,9 @@ mod node;
 mod outside;
 mod served;
 mod settings;
+mod storage;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,30 +43,37 @@ use crablet_model::events::NodeEvent;
 use crablet_node::{LinuxNodeHost, NodeEvents, NodeHost, NodeView};
 use crablet_planner::pod::NodeFacts;
 use crablet_pods::PlanFn;
+use crablet_pods::admission::{Admission, FreshNode};
 use crablet_pods::events::{EventSink, LogEvents};
 use crablet_pods::hands::Hands;
-use crablet_pods::images::Images;
+use crablet_pods::images::providers::config::Provider;
+use crablet_pods::images::{ImagePorts, Images};
 use crablet_pods::pleg::{Hint, Pleg, RuntimeHealth};
 use crablet_pods::ports::PodCgroups;
 use crablet_pods::registry::Registry;
 use crablet_pods::sources::{self, ApiSource, Fetch, HyperFetch, Submitted};
+use crablet_pods::users::Users;
 use crablet_pods::view::View;
 use crablet_pods::worker::Shared;
 use crablet_server::{PodView, local_router, read_only_router, serve_tcp};
-use crablet_volumes::{LinuxVolumeHost, VolumeHost, VolumePorts, VolumeSettings, Volumes};
+use crablet_volumes::csi::{Csi, CsiPorts, CsiSettings};
+use crablet_volumes::{LinuxVolumeHost, NodeStorage, VolumeHost, VolumePorts, VolumeSettings, Volumes};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::machine::Machine;
+use admission::{AskedNode, admission_node};
+use drivers::{OnNode, look_for_plugins};
 pub use farewell::Farewell;
 use farewell::keep_open;
+use images::{credential_providers, image_pulls, image_settings, service_accounts};
 pub use listeners::{Healthz, Listeners};
 pub use main_port::MainPort;
 use neighbours::{RealCgroups, TheVolumes};
 use node::NodeSide;
 use outside::Outside;
 use served::{ServedManifests, ServedView};
-use settings::{folders, image_pulls, node_facts, set_changeable, source_settings};
+use settings::{folders, node_facts, set_changeable, source_settings};
 
 /// How often the runtime is asked how it is: by a node that others rely on, and by one that stands alone.
 const STATUS_PACE_JOINED: Duration = Duration::from_secs(10);
@@ -78,7 +94,11 @@ pub struct Ports {
     pub api: Option<Arc<dyn ApiServer>>,
     pub node_host: Arc<dyn NodeHost>,
     pub volume_host: Arc<dyn VolumeHost>,
+    /// Where plugins of the node register; `None`: there are none.
+    pub plugins_registry: Option<PathBuf>,
     pub cgroups: Arc<dyn PodCgroups>,
+    /// Programs that know credentials for registries.
+    pub credential_providers: Vec<Provider>,
     pub seed: u64,
     pub plan: PlanFn,
 }
@@ -96,6 +116,7 @@ impl Ports {
             api,
             node_host: Arc::new(LinuxNodeHost::new(&settings.root_dir)),
             volume_host: Arc::new(LinuxVolumeHost::default()),
+            plugins_registry: Some(settings.root_dir.join("plugins_registry")),
             cgroups: Arc::new(RealCgroups::new(settings, &machine, runtime.clone())),
             runtime,
             files: Arc::new(LinuxFiles),
@@ -103,6 +124,7 @@ impl Ports {
             clock: Arc::new(SystemClock),
             events: Arc::new(LogEvents),
             machine,
+            credential_providers: credential_providers(settings)?,
             seed: fastrand::u64(..),
             plan: crablet_planner::pod::plan,
         };
@@ -134,6 +156,7 @@ impl Agent {
         // The first that the cluster hears of an agent that has started.
         NodeEvents::emit(&*events, NodeEvent::normal("Starting", "Starting kubelet."));
         let (node, node_facts) = watch::channel(Arc::new(node_facts(settings, &ports.machine)));
+        let (admission, admission_node) = watch::channel(Arc::new(admission_node(settings, &ports.machine)));
         let (node_known, node_is_known) = watch::channel(ports.api.is_none());
         let cluster_source =
             outside.cluster.as_ref().zip(ports.api.as_ref()).map(|(cluster, api)| ApiSource {
@@ -154,12 +177,43 @@ impl Agent {
         );
         let (hint, hints) = mpsc::channel(HINTS);
         let relist_now = Arc::new(Notify::new());
-        let images = Images::new(ports.runtime.clone(), events.clone(), &image_pulls(settings));
-        let images = Arc::new(images);
+        let images = Arc::new(Images::new(
+            ImagePorts {
+                runtime: ports.runtime.clone(),
+                events: events.clone(),
+                files: ports.files.clone(),
+                clock: ports.clock.clone(),
+                objects: outside.objects.clone(),
+                accounts: ports.api.clone().map(service_accounts),
+            },
+            image_settings(settings, ports.credential_providers),
+        ));
+        let (in_use, volumes_in_use) = watch::channel(None);
+        let storage = NodeStorage { name: settings.node_name.clone(), ..Default::default() };
+        let (storage, seen_storage) = watch::channel(Arc::new(storage));
+        let on_node = Arc::new(OnNode::default());
+        let csi = Csi::start(
+            CsiSettings { root_dir: settings.root_dir.clone(), node_name: settings.node_name.clone() },
+            CsiPorts {
+                api: ports.api.clone(),
+                objects: outside.objects.clone(),
+                host: ports.volume_host.clone(),
+                record: on_node.clone(),
+                events: events.clone(),
+                clock: ports.clock.clone(),
+                // Not drawn: it matters to nobody but itself.
+                seed: ports.seed.rotate_left(17),
+            },
+            &mut tasks,
+        );
         let volumes = Volumes::start(
             VolumeSettings { root_dir: settings.root_dir.clone() },
             VolumePorts {
                 objects: outside.objects.clone(),
+                api: ports.api.clone(),
+                csi: Some(csi.clone()),
+                storage: seen_storage,
+                in_use,
                 host: ports.volume_host,
                 clock: ports.clock.clone(),
                 node: node_facts.clone(),
@@ -169,7 +223,10 @@ impl Agent {
             &mut tasks,
         );
         let (health, is_healthy) = watch::channel(RuntimeHealth::default());
-        let node_view = node::join(
+        if let Some(folder) = ports.plugins_registry {
+            look_for_plugins(folder, csi, is_healthy.clone(), &mut tasks);
+        }
+        let (node_view, csi_drivers) = node::join(
             settings,
             NodeSide {
                 api: ports.api.clone(),
@@ -180,16 +237,25 @@ impl Agent {
                 health: is_healthy,
                 images: images.clone(),
                 facts: node.clone(),
+                storage,
+                volumes_in_use,
+                admission,
                 known: node_known,
                 cluster: outside.cluster.clone(),
                 seed: seeds.u64(..),
             },
             &mut tasks,
         );
+        on_node.set(csi_drivers);
         let shared = Arc::new(Shared {
             hands: Hands {
                 images: images.clone(),
                 runtime: ports.runtime.clone(),
+                users: Arc::new(Users::new(
+                    ports.files.clone(),
+                    folders(settings).pods(),
+                    settings.user_namespace_ids,
+                )),
                 files: ports.files,
                 events,
                 folders: folders(settings),
@@ -206,7 +272,13 @@ impl Agent {
         });
         let told = (hint.clone(), hints);
         let (updates, configured) = (started.updates, started.configured);
-        let registry = Registry::new(shared, updates, told, relist_now.clone(), configured, seeds.u64(..));
+        let fresh = ports
+            .api
+            .clone()
+            .map(|api| -> Arc<dyn FreshNode> { Arc::new(AskedNode { api, known: admission_node.clone() }) });
+        let admission = Admission::new(admission_node, fresh);
+        let (relist, seed) = (relist_now.clone(), seeds.u64(..));
+        let registry = Registry::new(shared, updates, told, relist, configured, admission, seed);
         let registry = if settings.run_once { registry.leaving_strangers() } else { registry };
         let weak = hint.downgrade();
         let pleg = Pleg {

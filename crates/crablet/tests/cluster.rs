@@ -4,8 +4,15 @@
 //! | module | what it is about |
 //! |---|---|
 //! | `pods` | run, look, logs, delete with grace and by force, what is not supported yet |
+//! | `lifecycle` | containers of every role: order, restarts, deadlines |
+//! | `hooks` | what containers want at their begin and before their end |
+//! | `probes` | liveness, readiness, startup: who is restarted, who is ready, and what a restart of the agent keeps |
+//! | `admission` | pods that the node does not let run, and who makes room for a critical one |
+//! | `private` | images behind a password: secrets, programs that know, and who may use what is there |
 //! | `workloads` | deployment, daemon set, job, stateful set |
 //! | `volumes` | config maps, secrets, tokens, the downward API, shared and host folders |
+//! | `storage` | claims, disks as file systems and as devices, groups, parts of volumes |
+//! | `csi` | a CSI driver on the node: registration, its volumes, its death and the agent's |
 //! | `statics` | static pods and their mirrors |
 //! | `whole_node` | the Node object, the kubelet's port, drain and taints |
 //! | `streaming` | logs, exec, attach, port-forward, cp and debug, with a new and an old `kubectl` and without any |
@@ -14,10 +21,17 @@
 //! | `support`, `follow`, `wire` | a room for each step, programs whose lines are waited for, a line that can be cut |
 
 mod cluster {
+    pub mod admission;
+    pub mod csi;
     pub mod follow;
+    pub mod hooks;
     pub mod joining;
+    pub mod lifecycle;
     pub mod pods;
+    pub mod private;
+    pub mod probes;
     pub mod statics;
+    pub mod storage;
     pub mod streaming;
     pub mod support;
     pub mod volumes;
@@ -32,7 +46,10 @@ use crablet_testbed::cluster::{Cluster, ClusterOptions};
 use crablet_testbed::{Flavor, cluster as testbed};
 
 use cluster::support::{Step, one_by_one, side_by_side, step, told};
-use cluster::{joining, pods, statics, streaming, volumes, weather, whole_node, workloads};
+use cluster::{
+    admission, csi, hooks, joining, lifecycle, pods, private, probes, statics, storage, streaming, volumes,
+    weather, whole_node, workloads,
+};
 
 /// What the users of a cluster do all day.
 #[test]
@@ -64,16 +81,71 @@ fn life() {
     });
 }
 
+/// Who may run on a node.
+#[test]
+fn admitted() {
+    on_a_cluster(Flavor::Pinned, admission::all);
+}
+
 /// What goes wrong between an agent and its API server. Mostly waiting, so best begun first: tests begin by their names.
 #[test]
 fn bad_weather() {
     on_a_cluster(Flavor::Pinned, weather::all);
 }
 
+/// Volumes of a driver that is a process of its own.
+#[test]
+fn drivers() {
+    on_a_cluster(Flavor::Pinned, csi::all);
+}
+
 /// How a new machine becomes a node, and how much fits on it. On the containerd that has no event stream.
 #[test]
 fn joining() {
     on_a_cluster(Flavor::Debian, joining::all);
+}
+
+/// Everything that a pod can say about how its containers begin, live and end.
+#[test]
+fn lifecycle() {
+    const TOGETHER: &[Step] = &[
+        step!(lifecycle::init_containers_run_one_after_the_other),
+        step!(lifecycle::a_failed_init_container_fails_the_pod),
+        step!(lifecycle::sidecars_begin_first_and_end_last),
+        step!(lifecycle::sidecars_do_not_keep_a_finished_pod),
+        step!(lifecycle::an_ephemeral_container_runs_once),
+        step!(lifecycle::rules_decide_about_restarts),
+        step!(lifecycle::a_rule_begins_the_whole_pod_again),
+        step!(lifecycle::a_deadline_ends_a_pod),
+        step!(hooks::commands_run_at_begin_and_end),
+        step!(hooks::requests_are_sent_at_begin_and_end),
+        step!(hooks::a_pause_is_kept),
+        step!(hooks::a_failed_begin_ends_the_container),
+        step!(hooks::a_failed_end_is_told),
+        step!(hooks::the_grace_is_longer_than_no_hook),
+    ];
+    on_a_cluster(Flavor::Pinned, |cluster| {
+        let node = cluster.join(whole_node::options())?;
+        side_by_side(cluster, node.log_path(), TOGETHER)
+    });
+}
+
+/// Images that not everybody may have.
+#[test]
+fn private_images() {
+    on_a_cluster(Flavor::Pinned, private::all);
+}
+
+/// What containers are asked while they run.
+#[test]
+fn probing() {
+    on_a_cluster(Flavor::Pinned, probes::all);
+}
+
+/// Volumes that outlive pods.
+#[test]
+fn stored() {
+    on_a_cluster(Flavor::Pinned, storage::all);
 }
 
 /// What goes through the kubelet's own port.

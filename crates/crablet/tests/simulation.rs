@@ -205,6 +205,17 @@ fn an_agent_without_grace_is_caught() {
 }
 
 #[test]
+fn an_agent_that_waits_for_no_init_container_is_caught() {
+    must_be_caught(mutant(mutants::impatient), &["containers begin in order"]);
+}
+
+#[test]
+fn an_agent_that_stops_sidecars_first_is_caught() {
+    let promise = "sidecars end after those that need them";
+    must_be_caught(mutant(mutants::forgets_who_needs_whom), &[promise]);
+}
+
+#[test]
 fn an_agent_that_restarts_what_should_rest_is_caught() {
     must_be_caught(mutant(mutants::always_restarts), &["restart policies are kept"]);
 }

@@ -31,7 +31,7 @@ use crablet_model::runtime::{
 };
 use crablet_protos::cri as wire;
 
-use crate::port::{CommandOutput, CriError, ErrorKind, EventStream, Result, Runtime, Streams};
+use crate::port::{CommandOutput, CriError, ErrorKind, EventStream, RegistryAuth, Result, Runtime, Streams};
 use connection::Connection;
 pub use connection::KeepOpen;
 use homes::Homes;
@@ -208,7 +208,7 @@ impl Runtime for CriClient {
     ) -> Result<String> {
         let request = wire::CreateContainerRequest {
             pod_sandbox_id: sandbox_id.to_owned(),
-            config: Some(requests::container(config)),
+            config: Some(requests::container(config, sandbox)),
             sandbox_config: Some(requests::sandbox(sandbox)),
         };
         let reply = self
@@ -286,8 +286,13 @@ impl Runtime for CriClient {
             .map(drop)
     }
 
-    async fn pull_image(&self, image: &str, sandbox: Option<&SandboxConfig>) -> Result<String> {
-        let request = requests::pull(image, sandbox);
+    async fn pull_image(
+        &self,
+        image: &str,
+        auth: Option<&RegistryAuth>,
+        sandbox: Option<&SandboxConfig>,
+    ) -> Result<String> {
+        let request = requests::pull(image, auth, sandbox);
         let reply = self
             .connection
             .call(None, request, |mut to, q| async move { to.images.pull_image(q).await })

@@ -11,6 +11,7 @@
 //! | `state` | what the daemon knows: records of sandboxes and containers, reserved names, the agenda |
 //! | `sandboxes`, `containers`, `images` | what each verb does to that state |
 //! | `works` | work that takes time, and what becomes of it when the client or the daemon goes away |
+//! | `commands` | what comes of commands that are run in containers |
 //! | `behaviour` | how containers live and how they take a TERM; images and their registry |
 //! | `faults` | what goes wrong with calls, by rule and by chance |
 //! | `events` | the event stream and its faults |
@@ -21,6 +22,7 @@
 mod behaviour;
 mod calls;
 mod checks;
+mod commands;
 mod containers;
 mod events;
 mod faults;
@@ -42,6 +44,7 @@ use tokio::sync::Notify;
 
 pub use behaviour::{Behaviour, FakeImage, Life, OnTerm, Pull};
 pub use checks::{Violation, ViolationKind};
+pub use commands::{Command, Commands};
 pub use events::EventFaults;
 pub use faults::{CallFault, Chaos, FaultKind};
 pub use trace::{Call, Cause, Subject, TraceEntry, What};

@@ -13,4 +13,4 @@ pub mod client;
 pub mod fake;
 pub mod port;
 
-pub use port::{CommandOutput, CriError, ErrorKind, EventStream, Result, Runtime, Streams};
+pub use port::{CommandOutput, CriError, ErrorKind, EventStream, RegistryAuth, Result, Runtime, Streams};

@@ -1,5 +1,6 @@
 //! The runtime port.
 
+use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -59,6 +60,19 @@ pub struct Streams {
     pub tty: bool,
 }
 
+/// Who asks a registry for an image. The password does not print.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RegistryAuth {
+    pub username: String,
+    pub password: String,
+}
+
+impl fmt::Debug for RegistryAuth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RegistryAuth").field("username", &self.username).finish_non_exhaustive()
+    }
+}
+
 /// What a command that ran to its end left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandOutput {
@@ -108,7 +122,12 @@ pub trait Runtime: Send + Sync + 'static {
     /// Tells the runtime which addresses pods get, for networks that it sets up itself.
     async fn set_pod_cidr(&self, cidr: &str) -> Result<()>;
     /// Pulls an image and returns the reference to create containers from. Has no deadline of its own.
-    async fn pull_image(&self, image: &str, sandbox: Option<&SandboxConfig>) -> Result<String>;
+    async fn pull_image(
+        &self,
+        image: &str,
+        auth: Option<&RegistryAuth>,
+        sandbox: Option<&SandboxConfig>,
+    ) -> Result<String>;
 
     /// Runs a command in a container to its end. Without `timeout` it may take as long as it takes; with one, a command
     /// that takes longer is killed and the answer is [`ErrorKind::DeadlineExceeded`].

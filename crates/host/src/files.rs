@@ -48,6 +48,9 @@ pub trait Files: Send + Sync + 'static {
     /// Reads a regular file of at most `limit` bytes, following symlinks. Anything but a regular file is refused
     /// without blocking (a fifo is never waited for); a longer file gives [`io::ErrorKind::FileTooLarge`].
     async fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>>;
+    /// As [`read`](Self::read), of a file below `root` that others may have made: no link and no `..` leads out of
+    /// `root`, which stands for `/` while the path is walked.
+    async fn read_inside(&self, root: &Path, path: &Path, limit: usize) -> io::Result<Vec<u8>>;
     /// The last `limit` bytes of a regular file that the agent itself made. Refuses symlinks in the last component.
     async fn read_tail(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>>;
     /// Writes a file so that a reader, or the next life of the agent, sees all of it or the old one.

@@ -37,6 +37,11 @@ impl Files for LinuxFiles {
         with_path(path, move |path| ops::read(path, limit)).await
     }
 
+    async fn read_inside(&self, root: &Path, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+        let path = path.to_owned();
+        with_path(root, move |root| ops::read_inside(root, &path, limit)).await
+    }
+
     async fn read_tail(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
         with_path(path, move |path| ops::read_tail(path, limit)).await
     }

@@ -10,6 +10,32 @@ pub enum ImageError {
     Malformed { image: String, why: &'static str },
 }
 
+const UPPER_CASE: &str = "the repository name must be lower case";
+const AN_ID: &str = "64 hex digits are an image id, not a name";
+const TOO_LONG: &str = "the name is longer than 255 characters";
+
+impl ImageError {
+    /// What upstream v1.36 says of it in statuses and events.
+    pub fn upstream_words(&self) -> String {
+        let Self::Malformed { image, why } = self else {
+            return "couldn't parse image name \"\": invalid reference format".to_owned();
+        };
+        let rest = image.split_once('@').map_or(image.as_str(), |(rest, _)| rest);
+        let path = match rest.split_once('/') {
+            Some((first, path)) if is_registry(first) => path,
+            _ => rest,
+        };
+        let path = path.split(':').next().unwrap_or_default();
+        let fault = match *why {
+            UPPER_CASE => format!("invalid reference format: repository name ({path}) must be lowercase"),
+            AN_ID => format!("invalid repository name ({path}), cannot specify 64-byte hexadecimal strings"),
+            TOO_LONG => "repository name must not be more than 255 characters".to_owned(),
+            _ => "invalid reference format".to_owned(),
+        };
+        format!("couldn't parse image name {image:?}: {fault}")
+    }
+}
+
 /// A reference taken apart. The pieces borrow from the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reference<'a> {
@@ -83,7 +109,7 @@ fn check_name(name: &str) -> Result<(), &'static str> {
         return Err("the registry is a host name or address, with an optional port");
     }
     if path.chars().any(|c| c.is_ascii_uppercase()) {
-        return Err("the repository name must be lower case");
+        return Err(UPPER_CASE);
     }
     if !path.split('/').all(is_path_component) {
         return Err(
@@ -91,7 +117,7 @@ fn check_name(name: &str) -> Result<(), &'static str> {
         );
     }
     if registry.is_empty() && path.len() == 64 && path.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return Err("64 hex digits are an image id, not a name");
+        return Err(AN_ID);
     }
     // The limit counts the registry that a runtime would fill in.
     let full = match (registry, path.contains('/')) {
@@ -100,7 +126,7 @@ fn check_name(name: &str) -> Result<(), &'static str> {
         _ => name.len(),
     };
     if full > 255 {
-        return Err("the name is longer than 255 characters");
+        return Err(TOO_LONG);
     }
     Ok(())
 }
@@ -176,6 +202,17 @@ mod tests {
     use proptest::prelude::*;
 
     const HEX: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+    #[test]
+    fn statuses_speak_of_bad_names_as_upstream_does() {
+        let words = |image: &str| validate(image).expect_err("a refusal").upstream_words();
+        assert_eq!(
+            words("a.test/UPPER:1"),
+            "couldn't parse image name \"a.test/UPPER:1\": invalid reference format: repository name (UPPER) must be lowercase"
+        );
+        assert_eq!(words("a b"), "couldn't parse image name \"a b\": invalid reference format");
+        assert_eq!(words(""), "couldn't parse image name \"\": invalid reference format");
+    }
 
     #[test]
     fn takes_references_apart() {

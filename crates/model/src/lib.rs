@@ -8,7 +8,8 @@
 //! | [`events`] | Kubernetes events as values |
 //! | [`cgroup`] | cgroups of pods: names, and what they are allowed |
 //! | [`manifest`] | static pod manifests: bytes in, a defaulted and validated pod out |
-//! | [`hash`], [`quantity`], [`qos`], [`image`], [`duration`], [`resources`] | small rules with exact results |
+//! | [`roster`] | all containers of a pod and the part that each plays |
+//! | [`hash`], [`quantity`], [`qos`], [`image`], [`duration`], [`resources`], [`sysctl`] | small rules with exact results |
 //!
 //! Nothing here does I/O, reads a clock or draws a random number.
 
@@ -23,7 +24,10 @@ pub mod names;
 pub mod qos;
 pub mod quantity;
 pub mod resources;
+pub mod roster;
 pub mod runtime;
+pub mod sysctl;
 
 pub use ids::{PodRef, PodUid};
 pub use k8s_openapi::api::core::v1 as api;
+pub use roster::Role;

@@ -13,6 +13,7 @@ pub mod annotation {
     pub const CONTAINER_TERMINATION_MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
     pub const CONTAINER_TERMINATION_MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
     pub const CONTAINER_PORTS: &str = "io.kubernetes.container.ports";
+    pub const CONTAINER_PRE_STOP_HANDLER: &str = "io.kubernetes.container.preStopHandler";
     pub const POD_DELETION_GRACE_PERIOD: &str = "io.kubernetes.pod.deletionGracePeriod";
     pub const POD_TERMINATION_GRACE_PERIOD: &str = "io.kubernetes.pod.terminationGracePeriod";
 }
@@ -40,11 +41,13 @@ pub mod container_reason {
     pub const CREATE_CONTAINER_CONFIG_ERROR: &str = "CreateContainerConfigError";
     pub const CREATE_CONTAINER_ERROR: &str = "CreateContainerError";
     pub const RUN_CONTAINER_ERROR: &str = "RunContainerError";
+    pub const POST_START_HOOK_ERROR: &str = "PostStartHookError";
     pub const CONTAINER_STATUS_UNKNOWN: &str = "ContainerStatusUnknown";
     pub const CONTAINER_CANNOT_RUN: &str = "ContainerCannotRun";
     pub const COMPLETED: &str = "Completed";
     pub const ERROR: &str = "Error";
     pub const OOM_KILLED: &str = "OOMKilled";
+    pub const RESTARTING_ALL_CONTAINERS: &str = "RestartingAllContainers";
 }
 
 /// Pod conditions and their reasons.
@@ -54,6 +57,10 @@ pub mod condition {
     pub const INITIALIZED: &str = "Initialized";
     pub const READY: &str = "Ready";
     pub const CONTAINERS_READY: &str = "ContainersReady";
+    pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
+    pub const ALL_CONTAINERS_RESTARTING: &str = "AllContainersRestarting";
+    pub const POD_RESIZE_PENDING: &str = "PodResizePending";
+    pub const POD_RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
 
     pub const REASON_CONTAINERS_NOT_READY: &str = "ContainersNotReady";
     pub const REASON_CONTAINERS_NOT_INITIALIZED: &str = "ContainersNotInitialized";
@@ -61,6 +68,7 @@ pub mod condition {
     pub const REASON_POD_FAILED: &str = "PodFailed";
     pub const REASON_UNKNOWN_CONTAINER_STATUSES: &str = "UnknownContainerStatuses";
     pub const REASON_READINESS_GATES_NOT_READY: &str = "ReadinessGatesNotReady";
+    pub const REASON_RESTART_ALL_CONTAINERS_STARTED: &str = "RestartAllContainersStarted";
 }
 
 /// Reasons of events.
@@ -80,6 +88,11 @@ pub mod event_reason {
     pub const FAILED_TO_MAKE_DIRECTORIES: &str = "FailedToMakePodDataDirectories";
     pub const FAILED_KILL_POD: &str = "FailedKillPod";
     pub const FAILED_SYNC: &str = "FailedSync";
+    pub const FAILED_POST_START_HOOK: &str = "FailedPostStartHook";
+    pub const FAILED_PRE_STOP_HOOK: &str = "FailedPreStopHook";
+    pub const LIFECYCLE_HTTP_FALLBACK: &str = "LifecycleHTTPFallback";
+    pub const UNHEALTHY: &str = "Unhealthy";
+    pub const PROBE_WARNING: &str = "ProbeWarning";
     pub const FAILED_VALIDATION: &str = "FailedValidation";
     pub const NETWORK_NOT_READY: &str = "NetworkNotReady";
     pub const MISSING_CLUSTER_DNS: &str = "MissingClusterDNS";

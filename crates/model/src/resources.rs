@@ -1,6 +1,10 @@
 //! From a container's resource requirements to the numbers that a runtime is given.
 
+use std::collections::BTreeMap;
+
 use crate::api::{Container, PodSpec, ResourceRequirements};
+use crate::cgroup::effective::without_overhead;
+use crate::cgroup::limits::page_size_name;
 use crate::qos::QosClass;
 use crate::quantity::Quantity;
 
@@ -24,6 +28,8 @@ pub struct LinuxResources {
     /// Bytes; 0 is unlimited.
     pub memory_limit: i64,
     pub oom_score_adj: i64,
+    /// Out of memory, all processes of the cgroup die together instead of one of them.
+    pub oom_group: bool,
 }
 
 /// What the node adds to a container's own requirements.
@@ -33,11 +39,13 @@ pub struct NodeRules {
     pub memory_capacity: i64,
     /// The period of CPU limits in microseconds; `None` when limits are not enforced.
     pub cpu_period: Option<i64>,
+    /// Whether containers die as a whole when they are out of memory.
+    pub oom_group: bool,
 }
 
 impl NodeRules {
     pub fn new(memory_capacity: i64) -> Self {
-        Self { memory_capacity, cpu_period: Some(DEFAULT_CPU_PERIOD) }
+        Self { memory_capacity, cpu_period: Some(DEFAULT_CPU_PERIOD), oom_group: false }
     }
 }
 
@@ -53,41 +61,71 @@ pub fn container_resources(
 ) -> LinuxResources {
     let own = container.resources.as_ref();
     let pod = spec.resources.as_ref();
-    let limit_of = |name| limit(own, name).or_else(|| limit(pod, name));
-    let mut numbers =
-        cpu_and_memory(request(own, "cpu"), limit_of("cpu"), limit_of("memory"), node.cpu_period);
-    numbers.oom_score_adj = oom_score_adj(spec, container, qos, node_critical, node.memory_capacity);
-    numbers
-}
-
-/// The sum over the pod's containers, as the sandbox is told it. As upstream sums, a container without a limit adds
-/// nothing to a sum that others have. Init containers do not count here.
-pub fn sandbox_resources(spec: &PodSpec, node: NodeRules) -> LinuxResources {
-    let sum = |pick: fn(Option<&ResourceRequirements>, &str) -> Option<Quantity>, name: &str| {
-        pick(spec.resources.as_ref(), name).or_else(|| {
-            let all = spec.containers.iter().map(|container| pick(container.resources.as_ref(), name));
-            all.flatten().reduce(Quantity::plus)
-        })
+    let limit_of = |name| limit(own, name).filter(|amount| !amount.is_zero()).or_else(|| limit(pod, name));
+    let asked = Asked {
+        cpu_request: request(own, "cpu"),
+        cpu_limit: limit_of("cpu"),
+        memory_limit: limit_of("memory"),
     };
-    cpu_and_memory(sum(request, "cpu"), sum(limit, "cpu"), sum(limit, "memory"), node.cpu_period)
+    let oom_score_adj = oom_score_adj(spec, container, qos, node_critical, node.memory_capacity);
+    LinuxResources { oom_score_adj, ..asked.numbers(node) }
 }
 
-fn cpu_and_memory(
+/// What the pod's containers need together, as the sandbox is told it.
+pub fn sandbox_resources(spec: &PodSpec, node: NodeRules) -> LinuxResources {
+    let (requests, limits) = without_overhead(spec);
+    let asked = Asked {
+        cpu_request: requests.get("cpu").copied(),
+        cpu_limit: limits.get("cpu").copied(),
+        memory_limit: limits.get("memory").copied(),
+    };
+    asked.numbers(node)
+}
+
+/// What the sandbox needs for itself: it is limited to what it asks for. Nothing where the pod's runtime class says nothing.
+pub fn overhead_resources(spec: &PodSpec, node: NodeRules) -> LinuxResources {
+    let Some(overhead) = spec.overhead.as_ref() else { return LinuxResources::default() };
+    let amount = |name: &str| overhead.get(name).and_then(|text| Quantity::try_from(text).ok());
+    let cpu = amount("cpu");
+    Asked { cpu_request: cpu, cpu_limit: cpu, memory_limit: amount("memory") }.numbers(node)
+}
+
+#[derive(Default)]
+struct Asked {
     cpu_request: Option<Quantity>,
     cpu_limit: Option<Quantity>,
     memory_limit: Option<Quantity>,
-    cpu_period: Option<i64>,
-) -> LinuxResources {
-    // A request of zero is a request: only a missing one falls back to the limit.
-    let asked = cpu_request.or(cpu_limit).map_or(0, |cpu| cpu.milli_value());
-    let limit = cpu_limit.map_or(0, |cpu| cpu.milli_value());
-    LinuxResources {
-        cpu_shares: cpu_shares(asked),
-        cpu_quota: cpu_period.map_or(0, |period| cpu_quota(limit, period)),
-        cpu_period: cpu_period.unwrap_or(0),
-        memory_limit: memory_limit.map_or(0, |memory| memory.value()),
-        oom_score_adj: 0,
+}
+
+impl Asked {
+    fn numbers(&self, node: NodeRules) -> LinuxResources {
+        // A request of zero is a request: only a missing one falls back to the limit.
+        let asked = self.cpu_request.or(self.cpu_limit).map_or(0, |cpu| cpu.milli_value());
+        let limit = self.cpu_limit.map_or(0, |cpu| cpu.milli_value());
+        LinuxResources {
+            cpu_shares: cpu_shares(asked),
+            cpu_quota: node.cpu_period.map_or(0, |period| cpu_quota(limit, period)),
+            cpu_period: node.cpu_period.unwrap_or(0),
+            memory_limit: self.memory_limit.map_or(0, |memory| memory.value()),
+            oom_score_adj: 0,
+            oom_group: node.oom_group,
+        }
     }
+}
+
+/// Bytes of huge pages by page size, for every size that the machine has: the container's limit, else the pod's, else none.
+pub fn hugepage_limits(spec: &PodSpec, container: &Container, sizes: &[String]) -> Vec<(String, u64)> {
+    let mut asked = BTreeMap::new();
+    for resources in [spec.resources.as_ref(), container.resources.as_ref()].into_iter().flatten() {
+        for (name, amount) in resources.limits.iter().flatten() {
+            let size = name.strip_prefix("hugepages-").and_then(|size| Quantity::parse(size).ok());
+            let size = size.and_then(|size| page_size_name(size.value()));
+            if let (Some(size), Ok(amount)) = (size, Quantity::try_from(amount)) {
+                asked.insert(size, u64::try_from(amount.value()).unwrap_or(0));
+            }
+        }
+    }
+    sizes.iter().map(|size| (size.clone(), asked.get(size).copied().unwrap_or(0))).collect()
 }
 
 /// A container's request of one resource, when it is given and parses.
@@ -208,6 +246,7 @@ mod tests {
                 cpu_period: DEFAULT_CPU_PERIOD,
                 memory_limit: memory,
                 oom_score_adj: oom,
+                oom_group: false,
             };
             assert_eq!(numbers(resources), expected, "{resources}");
         }
@@ -226,7 +265,7 @@ mod tests {
             serde_json::json!({"containers": [{"name": "c", "resources": {"limits": {"cpu": "1"}}}]}),
         )
         .expect("a spec");
-        let rules = NodeRules { memory_capacity: GIB, cpu_period: None };
+        let rules = NodeRules { cpu_period: None, ..NodeRules::new(GIB) };
         let numbers = container_resources(&spec, &spec.containers[0], QosClass::Burstable, false, rules);
         assert_eq!((numbers.cpu_quota, numbers.cpu_period, numbers.cpu_shares), (0, 0, 1024));
     }

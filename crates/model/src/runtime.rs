@@ -209,6 +209,8 @@ pub enum NamespaceMode {
     Pod,
     Container,
     Node,
+    /// That of another container, which `target_id` names.
+    Target,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -216,13 +218,37 @@ pub struct NamespaceOptions {
     pub network: NamespaceMode,
     pub pid: NamespaceMode,
     pub ipc: NamespaceMode,
+    /// Whose processes are seen with [`NamespaceMode::Target`]; empty otherwise.
+    pub target_id: String,
+    /// The node's users that stand for the pod's; `None` where they are the same.
+    pub users: Option<IdRange>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SeccompProfile {
+/// Users and groups of the node, as many as a pod has, from the one that is root to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdRange {
+    pub host_id: u32,
+    pub length: u32,
+}
+
+/// A seccomp or AppArmor profile.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum SecurityProfile {
     #[default]
     RuntimeDefault,
     Unconfined,
+    /// One of the node's own: a file for seccomp, a name for AppArmor.
+    Localhost(String),
+}
+
+/// Which groups of the image's own a container's user has besides those that the pod names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GroupsPolicy {
+    /// All that the image gives to the user.
+    #[default]
+    Merge,
+    /// None.
+    Strict,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -277,10 +303,13 @@ pub struct SandboxConfig {
     pub run_as_user: Option<i64>,
     pub run_as_group: Option<i64>,
     pub supplemental_groups: Vec<i64>,
-    pub seccomp: SeccompProfile,
+    pub groups_policy: GroupsPolicy,
+    pub seccomp: SecurityProfile,
     pub selinux: Option<SelinuxLabel>,
-    /// Sum over the pod's containers, without overhead.
+    /// What the pod's containers need together, without overhead.
     pub resources: LinuxResources,
+    /// What the sandbox itself needs; nothing is set where it is not known.
+    pub overhead: LinuxResources,
 }
 
 /// Which mounts that are made later show on the other side.
@@ -299,13 +328,43 @@ pub struct Mount {
     pub readonly: bool,
     pub selinux_relabel: bool,
     pub propagation: Propagation,
+    /// What is mounted below is read-only, too.
+    pub recursive_read_only: bool,
+    /// The mount shows an image instead of a path of the host.
+    pub image: Option<ImageMount>,
+    /// As the pod's: files belong to the same numbers inside.
+    pub users: Option<IdRange>,
+}
+
+/// An image, or a folder in it, as a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImageMount {
+    pub image_ref: String,
+    pub user_specified_image: String,
+    /// Empty for all of it.
+    pub sub_path: String,
+}
+
+/// A device of the node that a container may use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Device {
+    pub container_path: String,
+    pub host_path: String,
+    /// Of `r`, `w` and `m`.
+    pub permissions: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    pub add: Vec<String>,
+    pub drop: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerSecurity {
     pub privileged: bool,
-    pub add_capabilities: Vec<String>,
-    pub drop_capabilities: Vec<String>,
+    /// `None` where the pod says nothing of capabilities.
+    pub capabilities: Option<Capabilities>,
     pub namespaces: NamespaceOptions,
     pub run_as_user: Option<i64>,
     /// Used when the image names its user and no numeric one was asked for.
@@ -313,10 +372,13 @@ pub struct ContainerSecurity {
     pub run_as_group: Option<i64>,
     pub readonly_rootfs: bool,
     pub supplemental_groups: Vec<i64>,
+    pub groups_policy: GroupsPolicy,
     pub no_new_privs: bool,
     pub masked_paths: Vec<String>,
     pub readonly_paths: Vec<String>,
-    pub seccomp: SeccompProfile,
+    pub seccomp: SecurityProfile,
+    /// `None` leaves it to the runtime.
+    pub apparmor: Option<SecurityProfile>,
     pub selinux: Option<SelinuxLabel>,
 }
 
@@ -332,6 +394,7 @@ pub struct ContainerConfig {
     pub working_dir: String,
     pub env: Vec<(String, String)>,
     pub mounts: Vec<Mount>,
+    pub devices: Vec<Device>,
     pub labels: Map,
     pub annotations: Map,
     /// Relative to the sandbox's log directory.

@@ -1,6 +1,6 @@
 //! What is known of the Node object, and who is told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +13,7 @@ use serde::Deserialize;
 use tokio::sync::watch;
 
 /// The Node as others need to know it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeView {
     /// `None` while there is no Node object.
     pub uid: Option<String>,
@@ -24,6 +24,12 @@ pub struct NodeView {
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
     pub unschedulable: bool,
+    pub taints: Vec<api::Taint>,
+    /// The runtime can keep to exactly the groups that a pod names.
+    pub supplemental_groups_policy: bool,
+    /// Volumes that the controller has attached, with the device of each, if it said so.
+    pub volumes_attached: BTreeMap<String, String>,
+    pub volumes_in_use: BTreeSet<String>,
     pub deleting: bool,
     /// Whether it is known if there is a Node object, or there is no API server to ask.
     pub synced: bool,
@@ -76,6 +82,8 @@ impl NodeCache {
             allocatable: parsed(status.and_then(|s| s.allocatable.as_ref())),
             labels: node.metadata.labels.clone().unwrap_or_default(),
             annotations: node.metadata.annotations.clone().unwrap_or_default(),
+            taints: node.spec.as_ref().and_then(|s| s.taints.clone()).unwrap_or_default(),
+            supplemental_groups_policy: groups_policy(status.and_then(|s| s.features.as_ref())),
             ..NodeView::default()
         };
         if latest.json.is_none() {
@@ -168,6 +176,7 @@ struct Spec {
     #[serde(rename = "podCIDRs")]
     pod_cidrs: Vec<String>,
     unschedulable: bool,
+    taints: Vec<api::Taint>,
 }
 
 #[derive(Default, Deserialize)]
@@ -175,6 +184,11 @@ struct Spec {
 struct Status {
     addresses: Vec<api::NodeAddress>,
     allocatable: BTreeMap<String, ApiQuantity>,
+    features: Option<api::NodeFeatures>,
+    #[serde(rename = "volumesAttached")]
+    volumes_attached: Option<Vec<api::AttachedVolume>>,
+    #[serde(rename = "volumesInUse")]
+    volumes_in_use: Option<BTreeSet<String>>,
 }
 
 impl From<Slim> for NodeView {
@@ -189,13 +203,27 @@ impl From<Slim> for NodeView {
             } else {
                 cidrs
             },
+            volumes_attached: node
+                .status
+                .volumes_attached
+                .into_iter()
+                .flatten()
+                .map(|volume| (volume.name, volume.device_path))
+                .collect(),
+            volumes_in_use: node.status.volumes_in_use.unwrap_or_default(),
             labels: node.metadata.labels,
             annotations: node.metadata.annotations,
             unschedulable: node.spec.unschedulable,
+            taints: node.spec.taints,
+            supplemental_groups_policy: groups_policy(node.status.features.as_ref()),
             deleting: node.metadata.deletion_timestamp.is_some(),
             synced: false,
         }
     }
+}
+
+fn groups_policy(features: Option<&api::NodeFeatures>) -> bool {
+    features.and_then(|f| f.supplemental_groups_policy).unwrap_or(false)
 }
 
 /// Internal addresses before external ones, as upstream picks a host's addresses.

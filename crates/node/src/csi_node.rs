@@ -68,7 +68,7 @@ async fn node_uid(node: &mut watch::Receiver<Arc<NodeView>>) -> String {
 async fn try_initialize(calls: &Calls, uid: &str) -> Result<(), ApiError> {
     let path = calls.csi_node_path();
     match calls.main(Verb::Get, path.clone(), "").await {
-        Err(error) if error.is_not_found() => create(calls, uid).await,
+        Err(error) if error.is_not_found() => create(calls, uid).await.map(drop),
         Err(error) => Err(error),
         Ok(json) => {
             let mut existing = parsed(&json)?;
@@ -76,7 +76,7 @@ async fn try_initialize(calls: &Calls, uid: &str) -> Result<(), ApiError> {
                 // Of a Node that had the same name.
                 match calls.main(Verb::Delete, path, "").await {
                     Err(error) if !error.is_not_found() => return Err(error),
-                    _ => return create(calls, uid).await,
+                    _ => return create(calls, uid).await.map(drop),
                 }
             }
             let annotations = &mut existing["metadata"]["annotations"];
@@ -89,7 +89,8 @@ async fn try_initialize(calls: &Calls, uid: &str) -> Result<(), ApiError> {
     }
 }
 
-async fn create(calls: &Calls, uid: &str) -> Result<(), ApiError> {
+/// Gives back what the API server made of it.
+pub(crate) async fn create(calls: &Calls, uid: &str) -> Result<Value, ApiError> {
     let new = json!({
         "apiVersion": "storage.k8s.io/v1",
         "kind": "CSINode",
@@ -100,10 +101,11 @@ async fn create(calls: &Calls, uid: &str) -> Result<(), ApiError> {
         },
         "spec": {"drivers": []},
     });
-    calls.main(Verb::Post, "/apis/storage.k8s.io/v1/csinodes".to_owned(), new.to_string()).await.map(drop)
+    let path = "/apis/storage.k8s.io/v1/csinodes".to_owned();
+    parsed(&calls.main(Verb::Post, path, new.to_string()).await?)
 }
 
-fn owned_by(csi_node: &Value, uid: &str) -> bool {
+pub(crate) fn owned_by(csi_node: &Value, uid: &str) -> bool {
     let owners = csi_node["metadata"]["ownerReferences"].as_array();
     owners.is_some_and(|owners| owners.iter().any(|owner| owner["kind"] == "Node" && owner["uid"] == uid))
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `status`, `register` | the task that registers the Node and keeps its status true |
 //! | `lease` | the task that renews the lease, whatever happens to the rest |
-//! | `csi_node` | the CSINode object, without which a node is not ready |
+//! | `csi_node`, `csi_drivers` | the CSINode object, without which a node is not ready; the drivers on it |
 //! | `cache` | the newest Node that was seen, and [`NodeView`] for others |
 //! | `facts`, [`host`] | what a status is made of, and the port to the machine |
 //! | [`linux`] | Linux's answers |
@@ -17,6 +17,7 @@
 
 mod cache;
 mod calls;
+mod csi_drivers;
 mod csi_node;
 mod facts;
 #[cfg(feature = "fake")]
@@ -50,6 +51,7 @@ use self::status::StatusLoop;
 
 pub use cache::NodeView;
 pub use crablet_planner::node::{NodeSettings, RuntimeState};
+pub use csi_drivers::{CsiDrivers, DriverInfo};
 pub use host::NodeHost;
 pub use linux::LinuxNodeHost;
 
@@ -74,6 +76,7 @@ pub struct NodePorts {
 
 pub struct NodeHandle {
     cache: Arc<NodeCache>,
+    csi_drivers: CsiDrivers,
 }
 
 impl NodeHandle {
@@ -81,29 +84,35 @@ impl NodeHandle {
     pub fn node(&self) -> watch::Receiver<Arc<NodeView>> {
         self.cache.view()
     }
+
+    /// Tells the cluster which CSI drivers are here.
+    pub fn csi_drivers(&self) -> CsiDrivers {
+        self.csi_drivers.clone()
+    }
 }
 
 /// Starts what keeps the node in the cluster. None of the tasks ends by itself.
 pub fn start(settings: NodeSettings, ports: NodePorts, tasks: &mut JoinSet<()>) -> NodeHandle {
     let settings = Arc::new(settings);
     let cache = Arc::new(NodeCache::new());
-    let handle = NodeHandle { cache: cache.clone() };
+    let lease_duration = Duration::from_secs(u64::try_from(settings.lease_seconds).unwrap_or_default());
+    let calls = ports.api.clone().map(|api| Calls {
+        api,
+        node: settings.node_name.as_str().into(),
+        heartbeat_deadline: settings.status_update.min(lease_duration).max(Duration::from_secs(1)),
+    });
+    let csi_drivers = CsiDrivers::new(calls.clone(), cache.view());
+    let handle = NodeHandle { cache: cache.clone(), csi_drivers };
     let gathered = Gathered::new(settings.clone(), ports.host, ports.clock.clone());
     let (storage_sender, storage) =
         watch::channel(ports.api.is_some().then(|| CSI_NODE_NOT_INITIALIZED.to_owned()));
     let news =
         News { health: ports.health, images: ports.images, volumes_in_use: ports.volumes_in_use, storage };
-    let Some(api) = ports.api else {
+    let Some((api, calls)) = ports.api.zip(calls) else {
         tasks.spawn(look_once(gathered, news, cache));
         return handle;
     };
 
-    let lease_duration = Duration::from_secs(u64::try_from(settings.lease_seconds).unwrap_or_default());
-    let calls = Calls {
-        api: api.clone(),
-        node: settings.node_name.as_str().into(),
-        heartbeat_deadline: settings.status_update.min(lease_duration).max(Duration::from_secs(1)),
-    };
     let mut seeds = fastrand::Rng::with_seed(ports.seed);
     let lease = Lease::new(calls.clone(), ports.clock, settings.lease_seconds, cache.view(), seeds.u64(..));
     tasks.spawn(lease.run());

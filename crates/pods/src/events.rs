@@ -24,7 +24,7 @@ impl EventSink for LogEvents {
                     event.kind = "Pod",
                     apiVersion = "v1",
                     r#type = kind,
-                    reason = event.reason,
+                    reason = &*event.reason,
                     event.message = event.message,
                     "Event occurred"
                 )

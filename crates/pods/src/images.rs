@@ -1,49 +1,107 @@
 //! Images made ready for containers: looked up, or pulled, a bounded number at a time.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `limits` | how many pulls run and begin |
+//! | `credentials` | what a pod may pull with: its secrets, the node's files, programs that know |
+//! | `keyring`, `glob` | which credentials fit an image |
+//! | `docker_config` | credentials in Docker's files |
+//! | [`providers`] | programs that know credentials |
+//! | `records` | what was pulled, and with whose credentials |
+//! | `verification` | whether a pod may use what another pulled |
+//!
+//! Secrets are in no log, no event and no message.
 
+mod credentials;
+mod docker_config;
+mod glob;
+mod keyring;
+mod limits;
+pub mod providers;
+mod records;
+#[cfg(test)]
+mod tests;
+mod verification;
+
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use crablet_cri::Runtime;
-use crablet_model::PodRef;
+use crablet_apiserver::Objects;
+use crablet_cri::{CriError, ErrorKind, Runtime};
+use crablet_host::{Clock, Files};
 use crablet_model::events::Event;
 use crablet_model::image::with_default_tag;
 use crablet_model::names::{container_reason, event_reason};
 use crablet_model::runtime::{Image, SandboxConfig};
+use crablet_model::{PodRef, Role, api};
 use crablet_planner::pod::{Outcome, PreparedImage, PullPolicy};
-use tokio::sync::{Mutex, Notify, Semaphore};
+use tokio::sync::{Notify, OnceCell};
 use tokio::time::Instant;
 
+use self::credentials::Credentials;
+use self::docker_config::NodeFiles;
+use self::keyring::Credential;
+use self::limits::Limits;
+use self::providers::Providers;
+use self::providers::config::Provider;
+use self::providers::{Known as KnownProvider, ServiceAccounts};
+use self::records::{Known, Records};
 use crate::events::EventSink;
 use crate::settings::ImagePulls;
 
-pub struct Images {
-    runtime: Arc<dyn Runtime>,
-    events: Arc<dyn EventSink>,
-    limits: std::sync::Mutex<Arc<Limits>>,
-    pulled: Arc<Notify>,
-}
-
-/// How many pulls may run and begin. Replaced as a whole: a pull keeps to the limits that held when it was asked for.
-struct Limits {
-    of: ImagePulls,
-    slots: Semaphore,
-    bucket: Option<Mutex<Bucket>>,
-}
-
-impl Limits {
-    fn new(settings: &ImagePulls) -> Arc<Self> {
-        let bucket = (settings.qps > 0.0).then(|| Mutex::new(Bucket::new(settings.qps, settings.burst)));
-        Arc::new(Self { of: *settings, slots: Semaphore::new(settings.parallel.max(1)), bucket })
-    }
-}
+pub use self::verification::Verification;
 
 /// A pull that takes longer goes on, but no longer keeps others waiting: a stuck registry must not hold up the rest.
 const SLOT_PATIENCE: Duration = Duration::from_secs(120);
 
+/// What images are made ready with.
+pub struct ImagePorts {
+    pub runtime: Arc<dyn Runtime>,
+    pub events: Arc<dyn EventSink>,
+    pub files: Arc<dyn Files>,
+    pub clock: Arc<dyn Clock>,
+    pub objects: Arc<dyn Objects>,
+    /// For programs that are told of them; `None` in standalone mode.
+    pub accounts: Option<Arc<dyn ServiceAccounts>>,
+}
+
+pub struct ImageSettings {
+    pub pulls: ImagePulls,
+    pub verification: Verification,
+    /// `--root-dir`: below it lie the records.
+    pub root: PathBuf,
+    pub docker: DockerFolders,
+    pub providers: Vec<Provider>,
+}
+
+/// Where files with credentials for all pods may lie, in the order in which they are looked for.
+#[derive(Clone, Debug, Default)]
+pub struct DockerFolders {
+    pub config_json: Vec<PathBuf>,
+    pub dockercfg: Vec<PathBuf>,
+}
+
+pub struct Images {
+    runtime: Arc<dyn Runtime>,
+    events: Arc<dyn EventSink>,
+    clock: Arc<dyn Clock>,
+    credentials: Credentials,
+    verification: Verification,
+    records: Records,
+    /// What an earlier life began was looked at.
+    recovered: OnceCell<()>,
+    limits: std::sync::Mutex<Arc<Limits>>,
+    pulled: Arc<Notify>,
+}
+
 /// What is asked for.
 pub struct Wanted<'a> {
     pub pod: &'a PodRef,
+    /// For its secrets and its service account.
+    pub spec: Option<&'a api::Pod>,
     pub container: &'a str,
+    pub role: Role,
     pub image: &'a str,
     pub policy: PullPolicy,
     pub sandbox: Option<&'a SandboxConfig>,
@@ -57,8 +115,26 @@ struct Refusal {
 }
 
 impl Images {
-    pub fn new(runtime: Arc<dyn Runtime>, events: Arc<dyn EventSink>, settings: &ImagePulls) -> Self {
-        Self { runtime, events, limits: std::sync::Mutex::new(Limits::new(settings)), pulled: Arc::default() }
+    pub fn new(ports: ImagePorts, settings: ImageSettings) -> Self {
+        let ImagePorts { runtime, events, files, clock, objects, accounts } = ports;
+        let known = settings.providers.into_iter().map(KnownProvider::new).collect();
+        Self {
+            records: Records::new(files.clone(), &settings.root),
+            credentials: Credentials {
+                providers: Providers { known, objects: objects.clone(), accounts },
+                objects,
+                events: events.clone(),
+                files,
+                node: NodeFiles::new(&settings.docker),
+            },
+            verification: settings.verification,
+            recovered: OnceCell::new(),
+            limits: std::sync::Mutex::new(Limits::new(&settings.pulls)),
+            runtime,
+            events,
+            clock,
+            pulled: Arc::default(),
+        }
     }
 
     /// Told after each pull that brought an image.
@@ -83,8 +159,7 @@ impl Images {
         match self.find_or_pull(&wanted).await {
             Ok(prepared) => Outcome::ImageReady { container, image, prepared },
             Err(refusal) => {
-                let text = format!("Error: {}", refusal.reason);
-                self.tell(Event::warning(wanted.pod, event_reason::FAILED, text), &wanted);
+                self.warn(&wanted, event_reason::FAILED, format!("Error: {}", refusal.reason));
                 let Refusal { reason, message, pulled } = refusal;
                 Outcome::ImageFailed { container, image, reason, message, pulled }
             }
@@ -93,64 +168,125 @@ impl Images {
 
     async fn find_or_pull(&self, wanted: &Wanted<'_>) -> Result<PreparedImage, Refusal> {
         let image = wanted.image;
-        if let Err(error) = with_default_tag(image) {
-            let message = format!("Failed to apply default image tag \"{image}\": {error}");
-            self.tell(Event::warning(wanted.pod, event_reason::INSPECT_FAILED, message.clone()), wanted);
-            return Err(refusal(container_reason::INVALID_IMAGE_NAME, message));
-        }
-        if wanted.policy != PullPolicy::Always
-            && let Some(present) = self.look_up(wanted).await?
+        let tagged = with_default_tag(image).map_err(|error| {
+            let why = error.upstream_words();
+            let message = format!("Failed to apply default image tag \"{image}\": {why}");
+            self.warn(wanted, event_reason::INSPECT_FAILED, message.clone());
+            refusal(container_reason::INVALID_IMAGE_NAME, message)
+        })?;
+        let present = match wanted.policy {
+            PullPolicy::Always => None,
+            PullPolicy::IfNotPresent | PullPolicy::Never => self.look_up(wanted, &tagged).await?,
+        };
+        let mut offered = None;
+        if let Some(present) = present
+            && self.may_use(wanted, &tagged, &present, &mut offered).await?
         {
-            return Ok(present);
+            let text = match self.verification.records() {
+                true => "already present on machine and can be accessed by the pod",
+                false => "already present on machine",
+            };
+            self.tell(wanted, event_reason::PULLED, format!("Container image \"{image}\" {text}"));
+            return Ok(prepared(present.id.clone(), Some(&present)));
         }
         if wanted.policy == PullPolicy::Never {
+            // The same for an image that is there and not for this pod: nobody learns that it is.
             let text = format!("Container image \"{image}\" is not present with pull policy of Never");
-            self.tell(Event::warning(wanted.pod, event_reason::ERR_IMAGE_NEVER_PULL, text.clone()), wanted);
+            self.warn(wanted, event_reason::ERR_IMAGE_NEVER_PULL, text.clone());
             return Err(refusal(container_reason::ERR_IMAGE_NEVER_PULL, text));
         }
-        self.pull(wanted).await
+        let offered = match offered {
+            Some(offered) => offered,
+            None => self.credentials(wanted, &tagged).await?,
+        };
+        self.pull(wanted, &tagged, &offered).await
     }
 
-    async fn look_up(&self, wanted: &Wanted<'_>) -> Result<Option<PreparedImage>, Refusal> {
-        let image = wanted.image;
-        match self.runtime.image_status(image).await {
-            Ok(None) => Ok(None),
-            Ok(Some(present)) => {
-                let text = format!(
-                    "Container image \"{image}\" already present on machine and can be accessed by the pod"
-                );
-                self.tell(Event::normal(wanted.pod, event_reason::PULLED, text), wanted);
-                Ok(Some(prepared(present.id.clone(), Some(&present))))
-            }
+    async fn look_up(&self, wanted: &Wanted<'_>, tagged: &str) -> Result<Option<Image>, Refusal> {
+        self.runtime.image_status(tagged).await.map_err(|error| {
+            let text = format!("Failed to inspect image \"{}\": {error}", wanted.image);
+            self.warn(wanted, event_reason::INSPECT_FAILED, text.clone());
+            refusal(container_reason::IMAGE_INSPECT_ERROR, text)
+        })
+    }
+
+    async fn credentials(&self, wanted: &Wanted<'_>, tagged: &str) -> Result<Vec<Credential>, Refusal> {
+        let found = self.credentials.of(wanted.pod, wanted.spec, tagged).await;
+        // As upstream, what is wrong with a secret is reason and message in one.
+        found.map_err(|error| refusal(&error, error.clone()))
+    }
+
+    /// Whether the pod may use an image that is there. `offered` gets its credentials if they were looked for.
+    async fn may_use(
+        &self,
+        wanted: &Wanted<'_>,
+        tagged: &str,
+        present: &Image,
+        offered: &mut Option<Vec<Credential>>,
+    ) -> Result<bool, Refusal> {
+        if !self.verification.records() {
+            return Ok(true);
+        }
+        self.recovered.get_or_init(|| self.recover()).await;
+        let known = match self.records.known(wanted.image, &present.id).await {
+            Ok(known) => known,
             Err(error) => {
-                let text = format!("Failed to inspect image \"{image}\": {error}");
-                self.tell(Event::warning(wanted.pod, event_reason::INSPECT_FAILED, text.clone()), wanted);
-                Err(refusal(container_reason::IMAGE_INSPECT_ERROR, text))
+                tracing::error!(%error, image = wanted.image, "Unable to access cache records about image pulls");
+                return Ok(false);
+            }
+        };
+        if !self.verification.needed(wanted.image, !matches!(known, Known::Nothing)) {
+            return Ok(true);
+        }
+        match known {
+            Known::ByNode => Ok(true),
+            Known::Nothing => Ok(false),
+            Known::Pulled => {
+                let credentials = offered.insert(self.credentials(wanted, tagged).await?);
+                let now = self.clock.now();
+                Ok(self.records.opens(wanted.image, &present.id, credentials, now).await)
             }
         }
     }
 
-    async fn pull(&self, wanted: &Wanted<'_>) -> Result<PreparedImage, Refusal> {
+    async fn recover(&self) {
+        if !self.records.has_intents().await {
+            return;
+        }
+        match self.runtime.list_images().await {
+            Ok(images) => self.records.recover(&images, self.clock.now()).await,
+            Err(error) => tracing::error!(%error, "failed to list images"),
+        }
+    }
+
+    async fn pull(
+        &self,
+        wanted: &Wanted<'_>,
+        tagged: &str,
+        offered: &[Credential],
+    ) -> Result<PreparedImage, Refusal> {
         let image = wanted.image;
         let asked = Instant::now();
-        self.tell(
-            Event::normal(wanted.pod, event_reason::PULLING, format!("Pulling image \"{image}\"")),
-            wanted,
-        );
+        self.tell(wanted, event_reason::PULLING, format!("Pulling image \"{image}\""));
         // The semaphore is never closed, so a permit always comes.
         let limits = self.limits();
         let slot = limits.slots.acquire().await.ok();
         // While this pod waited for its turn, another may have pulled the same image.
         if wanted.policy == PullPolicy::IfNotPresent
-            && let Ok(Some(present)) = self.runtime.image_status(image).await
+            && let Ok(Some(present)) = self.runtime.image_status(tagged).await
+            && self.may_use(wanted, tagged, &present, &mut None).await?
         {
             return Ok(prepared(present.id.clone(), Some(&present)));
         }
-        if let Some(bucket) = &limits.bucket {
-            Bucket::take(bucket).await;
+        limits.begin().await;
+        if self.verification.records()
+            && let Err(error) = self.records.begin(image).await
+        {
+            let text = format!("Failed to record image pull intent for container image {image:?}: {error}");
+            return Err(refusal(&error.to_string(), text));
         }
         let began = Instant::now();
-        let mut pull = self.runtime.pull_image(image, wanted.sandbox);
+        let mut pull = Box::pin(self.pull_with_any(tagged, offered, wanted.sandbox));
         let pulled = match tokio::time::timeout(SLOT_PATIENCE, &mut pull).await {
             Ok(pulled) => pulled,
             Err(_) => {
@@ -158,11 +294,19 @@ impl Images {
                 pull.await
             }
         };
-        let image_ref = pulled.map_err(|error| {
-            let text = format!("Failed to pull image \"{image}\": {error}");
-            self.tell(Event::warning(wanted.pod, event_reason::FAILED, text), wanted);
-            pull_refusal(image, &error.message)
-        })?;
+        let (image_ref, used) = match pulled {
+            Ok(pulled) => pulled,
+            Err(error) => {
+                if self.verification.records() {
+                    self.records.failed(image).await;
+                }
+                self.warn(wanted, event_reason::FAILED, format!("Failed to pull image \"{image}\": {error}"));
+                return Err(pull_refusal(image, &error.message));
+            }
+        };
+        if self.verification.records() {
+            self.records.pulled(image, &image_ref, used, self.clock.now()).await;
+        }
         self.pulled.notify_one();
         let present = self.runtime.image_status(&image_ref).await.ok().flatten();
         let text = format!(
@@ -171,12 +315,41 @@ impl Images {
             milliseconds(asked.elapsed()),
             present.as_ref().map_or(0, |i| i.size)
         );
-        self.tell(Event::normal(wanted.pod, event_reason::PULLED, text), wanted);
+        self.tell(wanted, event_reason::PULLED, text);
         Ok(prepared(image_ref, present.as_ref()))
     }
 
-    fn tell(&self, event: Event, wanted: &Wanted<'_>) {
-        self.events.emit(event.on_container(wanted.container));
+    /// Tries one after the other, and without any if there are none. Says which it was.
+    async fn pull_with_any<'a>(
+        &self,
+        image: &str,
+        offered: &'a [Credential],
+        sandbox: Option<&SandboxConfig>,
+    ) -> Result<(String, Option<&'a Credential>), CriError> {
+        if offered.is_empty() {
+            return self.runtime.pull_image(image, None, sandbox).await.map(|image_ref| (image_ref, None));
+        }
+        let mut failures: Vec<String> = Vec::new();
+        for credential in offered {
+            match self.runtime.pull_image(image, Some(&credential.auth), sandbox).await {
+                Ok(image_ref) => return Ok((image_ref, Some(credential))),
+                Err(error) if failures.contains(&error.message) => {}
+                Err(error) => failures.push(error.message),
+            }
+        }
+        let message = match &failures[..] {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        Err(CriError::new(ErrorKind::Refused, message))
+    }
+
+    fn tell(&self, wanted: &Wanted<'_>, reason: &'static str, text: String) {
+        self.events.emit(Event::normal(wanted.pod, reason, text).on(wanted.role, wanted.container));
+    }
+
+    fn warn(&self, wanted: &Wanted<'_>, reason: &'static str, text: String) {
+        self.events.emit(Event::warning(wanted.pod, reason, text).on(wanted.role, wanted.container));
     }
 }
 
@@ -194,50 +367,20 @@ fn refusal(reason: &str, message: String) -> Refusal {
 
 /// Runtimes that know more say so with the first word of their message, as CRI documents it.
 fn pull_refusal(image: &str, message: &str) -> Refusal {
-    let known = [container_reason::REGISTRY_UNAVAILABLE, container_reason::SIGNATURE_VALIDATION_FAILED];
-    let reason =
-        known.into_iter().find(|r| message.starts_with(r)).unwrap_or(container_reason::ERR_IMAGE_PULL);
-    let message = match message.strip_prefix(container_reason::REGISTRY_UNAVAILABLE) {
-        Some(rest) => format!("image pull failed for {image} because the registry is unavailable{rest}"),
-        None => message.to_owned(),
-    };
-    Refusal { reason: reason.to_owned(), message, pulled: true }
+    let known = [
+        (container_reason::REGISTRY_UNAVAILABLE, "the registry is unavailable"),
+        (container_reason::SIGNATURE_VALIDATION_FAILED, "the signature validation failed"),
+    ];
+    for (reason, why) in known {
+        if let Some(rest) = message.strip_prefix(reason) {
+            let message = format!("image pull failed for {image} because {why}{rest}");
+            return Refusal { reason: reason.to_owned(), message, pulled: true };
+        }
+    }
+    Refusal { reason: container_reason::ERR_IMAGE_PULL.to_owned(), message: message.to_owned(), pulled: true }
 }
 
 fn milliseconds(duration: Duration) -> String {
     let whole = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     crablet_model::duration::format(Duration::from_millis(whole))
-}
-
-/// Pulls begun per second. Where upstream refuses a pull that comes too early, and lets it fail, Crablet lets it wait.
-struct Bucket {
-    tokens: f64,
-    burst: f64,
-    qps: f64,
-    filled: Instant,
-}
-
-impl Bucket {
-    fn new(qps: f64, burst: u32) -> Self {
-        let burst = f64::from(burst.max(1));
-        Self { tokens: burst, burst, qps, filled: Instant::now() }
-    }
-
-    async fn take(bucket: &Mutex<Self>) {
-        // Held while waiting: those behind wait in line.
-        let mut bucket = bucket.lock().await;
-        bucket.fill();
-        if bucket.tokens < 1.0 {
-            let missing = (1.0 - bucket.tokens) / bucket.qps;
-            tokio::time::sleep(Duration::from_secs_f64(missing)).await;
-            bucket.fill();
-        }
-        bucket.tokens -= 1.0;
-    }
-
-    fn fill(&mut self) {
-        let now = Instant::now();
-        self.tokens = (self.tokens + (now - self.filled).as_secs_f64() * self.qps).min(self.burst);
-        self.filled = now;
-    }
 }

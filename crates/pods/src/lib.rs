@@ -10,24 +10,31 @@
 //! |---|---|---|---|
 //! | [`sources`] | one task per source, one mux | manifests | [`sources::PodUpdate`] |
 //! | [`registry`] | one task, owner of all workers | pod updates, hints, ends of workers | assignments |
+//! | [`admission`] | owned by the registry | the node, pods that run | who may run |
 //! | [`worker`] | one task per pod | assignment, nudges, ends of operations | operations, status, journal |
 //! | `sight` | one per worker | events, ends of operations | the pod as the runtime has it, with few calls |
 //! | `order` | shared by all workers | operations | who waits for whom |
 //! | [`hands`] | operations | actions of a plan | outcomes |
+//! | `probes` | one task per probe, owned by the pod's worker | the pod's status | verdicts, events |
+//! | `handlers` | questions to containers | | answers |
 //! | [`pleg`] | one task | runtime events, relists | hints, [`pleg::RuntimeHealth`] |
 //! | [`images`] | shared by all workers | images to make ready | pulls, bounded |
 //! | [`view`] | shared value | what workers publish | what the server shows |
 //! | [`record`] | one file per pod | a worker's memory | the same after a restart |
 //! | [`cluster`], [`statuses`], [`mirrors`] | two tasks | what workers publish, the API server's watch | patches, deletions, mirrors |
+//! | [`users`] | shared by all workers | pods with users of their own | ranges of the node's users |
 //! | [`ports`] | ports | | volumes and cgroups of pods |
 //! | [`events`] | port | events | the log, or the API server |
 //!
 //! Deliberately absent: any loop over all pods on a timer. The relist of [`pleg`] is the only thing that looks at
 //! everything, and it costs two calls.
 
+pub mod admission;
 pub mod cluster;
 pub mod events;
+mod handlers;
 pub mod hands;
+mod hooks;
 pub mod images;
 mod inspect;
 pub mod mirrors;
@@ -35,12 +42,14 @@ mod nudge;
 mod order;
 pub mod pleg;
 pub mod ports;
+mod probes;
 pub mod record;
 pub mod registry;
 pub mod settings;
 mod sight;
 pub mod sources;
 pub mod statuses;
+pub mod users;
 pub mod view;
 pub mod worker;
 

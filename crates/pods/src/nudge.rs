@@ -15,6 +15,8 @@ pub enum Told {
     Look,
     /// Something happened to this sandbox or container.
     Event { id: String, kind: RuntimeEventKind },
+    /// A probe has judged. The runtime need not be asked for that.
+    Probed,
 }
 
 #[derive(Default)]
@@ -28,6 +30,16 @@ impl Nudge {
         self.with(|told| {
             told.clear();
             told.push(Told::Look);
+        });
+        self.notify.notify_one();
+    }
+
+    pub fn probed(&self) {
+        self.with(|told| {
+            // Once is enough, and who looks at everything sees that too.
+            if !told.iter().any(|t| matches!(t, Told::Look | Told::Probed)) {
+                told.push(Told::Probed);
+            }
         });
         self.notify.notify_one();
     }

@@ -53,8 +53,9 @@ pub enum Hint {
     Relisted { pods: BTreeMap<PodUid, PodRef>, changed: Vec<PodUid> },
     /// What lies on disk and belongs to no pod that a source or the runtime has.
     Leftovers(Vec<PodRef>),
-    /// What an earlier life of the agent published of this pod last, and whether it was ending it for good.
-    Remembered { id: PodRef, status: Option<Box<api::PodStatus>>, ending: Option<Ending> },
+    /// What an earlier life of the agent published of this pod last, whether it was ending it for good, and whether the
+    /// node did not let it run.
+    Remembered { id: PodRef, status: Option<Box<api::PodStatus>>, ending: Option<Ending>, verdict: bool },
 }
 
 pub struct Pleg {
@@ -267,13 +268,18 @@ impl Pleg {
     /// Asks the runtime how it is, and tells the workers when that changed.
     async fn look_at_runtime(&self, version: Option<&RuntimeVersion>) -> Result<(), Ended> {
         let status = deadline(self.runtime.status()).await?;
-        let (network_ready, message) = (status.is_ready(), status.message());
+        let (network_ready, message, handlers) =
+            (status.is_ready(), status.message(), status.handlers.clone());
         self.view.set_runtime(RuntimeSummary { ready: network_ready, message: message.clone() });
         self.tell_health(version, status);
         let known = self.node.borrow().clone();
         let fresh_name = version.map(|v| &v.runtime_name).filter(|n| **n != known.runtime_name);
         let reconnected = version.is_some();
-        if network_ready != known.network_ready || message != known.network_message || fresh_name.is_some() {
+        let changed = network_ready != known.network_ready
+            || message != known.network_message
+            || handlers != known.runtime_handlers
+            || fresh_name.is_some();
+        if changed {
             if known.network_ready && !network_ready {
                 tracing::warn!(reason = message, "container runtime is not ready");
             }
@@ -282,6 +288,7 @@ impl Pleg {
                 let node = Arc::make_mut(node);
                 node.network_ready = network_ready;
                 node.network_message.clone_from(&message);
+                node.runtime_handlers = handlers;
                 if let Some(name) = fresh_name {
                     node.runtime_name.clone_from(name);
                 }

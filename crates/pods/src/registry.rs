@@ -2,37 +2,42 @@
 //!
 //! Two static pods with the same full name never run at the same time: the later waits until nothing is left of the
 //! earlier. Workers begin only after the first relist, because only then is it known what runs already.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `lines` | who begins next, and what happens when a worker has ended |
+//! | `judging` | whether the node lets a new pod run, and who makes room for it |
+//! | `terms` | the little of a pod that says when it came and how it ends |
+//! | `leftovers` | what dead pods left on disk |
+
+mod judging;
+mod leftovers;
+mod lines;
+mod terms;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io;
-use std::path::Path;
 use std::sync::Arc;
-
-use crablet_host::{Files, FolderEntry};
-use crablet_model::{PodRef, PodUid, api};
-use crablet_planner::pod::{Ending, NodeFacts, Wish};
-use futures_util::FutureExt;
-use jiff::Timestamp;
-use std::panic::AssertUnwindSafe;
 use std::time::Duration;
+
+use crablet_model::{PodRef, PodUid, api};
+use crablet_planner::pod::{Ending, Memory, NodeFacts, Wish};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::nudge::Nudge;
+use self::judging::{REJECTED, Standing, Told};
+use self::leftovers::leftovers;
+use self::lines::{Handle, Waiting, assignment, line_of};
+use self::terms::Terms;
+use crate::admission::Admission;
 use crate::order::Order;
 use crate::pleg::Hint;
 use crate::record;
-use crate::settings::Folders;
 use crate::sources::{DesiredPod, Op, PodUpdate, Source};
-use crate::worker::{Assignment, Shared, Worker};
+use crate::worker::Shared;
 
-/// A worker that broke begins again after this.
-const AFTER_PANIC: Duration = Duration::from_secs(10);
 /// A disk that does not give a pod's record by then is not waited for any longer.
 const RECORD_PATIENCE: Duration = Duration::from_secs(5);
-/// Upstream: nobody gets less.
-const MINIMUM_GRACE_SECONDS: i64 = 1;
 
 pub struct Registry {
     shared: Arc<Shared>,
@@ -53,6 +58,11 @@ pub struct Registry {
     unread: BTreeSet<PodUid>,
     /// Wanted pods whose end an earlier life of the agent had begun: it is finished first, as it would have been.
     half_ended: BTreeMap<PodUid, Ending>,
+    admission: Admission,
+    /// What was found out for pods that wait to be let in.
+    inquiries: JoinSet<Told>,
+    /// Everything that an earlier life of the agent began is known, and counts.
+    settled: bool,
     in_runtime: Option<BTreeMap<PodUid, PodRef>>,
     swept: bool,
     /// Pods that no source has are somebody else's business.
@@ -60,28 +70,6 @@ pub struct Registry {
     tasks: JoinSet<(PodUid, Ended)>,
     helpers: JoinSet<()>,
     random: fastrand::Rng,
-}
-
-/// A pod that has no worker yet.
-struct Waiting {
-    pod: DesiredPod,
-    is_static: bool,
-}
-
-struct Handle {
-    id: PodRef,
-    /// The line in which it stood: the next in it begins when nothing is left of this one.
-    line: String,
-    assignment: watch::Sender<Assignment>,
-    nudge: Arc<Nudge>,
-    /// Wanted again while the earlier life of the same UID still ends.
-    again: Option<DesiredPod>,
-}
-
-impl Handle {
-    fn is_ending(&self) -> bool {
-        matches!(self.assignment.borrow().wish, Wish::End(_))
-    }
 }
 
 enum Ended {
@@ -96,6 +84,7 @@ impl Registry {
         hints: (mpsc::Sender<Hint>, mpsc::Receiver<Hint>),
         relist_now: Arc<Notify>,
         configured: impl IntoIterator<Item = Source>,
+        admission: Admission,
         seed: u64,
     ) -> Self {
         Self {
@@ -112,6 +101,9 @@ impl Registry {
             waiting: BTreeMap::new(),
             unread: BTreeSet::new(),
             half_ended: BTreeMap::new(),
+            admission,
+            inquiries: JoinSet::new(),
+            settled: false,
             in_runtime: None,
             swept: false,
             leaves_strangers: false,
@@ -155,6 +147,13 @@ impl Registry {
                     }
                     // One after the other in a fixed order, which a `watch` with many receivers would not give.
                     self.workers.values().for_each(|handle| handle.nudge.look());
+                }
+                // What was waited for is there, or the node has other labels, taints or amounts now.
+                Ok(()) = self.admission.node.changed() => self.advance_all(),
+                Some(told) = self.inquiries.join_next(), if !self.inquiries.is_empty() => {
+                    if let Ok(told) = told {
+                        self.told(told);
+                    }
                 }
                 Some(_) = self.helpers.join_next(), if !self.helpers.is_empty() => {}
             }
@@ -205,24 +204,28 @@ impl Registry {
     fn want(&mut self, pod: DesiredPod, is_static: bool) {
         self.tell_neighbours(&pod, is_static);
         if !self.is_known(&pod.id.uid) {
-            self.read_record(pod.id.clone());
+            self.read_record(pod.id.clone(), is_static);
         }
         if !self.unread.contains(&pod.id.uid) {
             self.shared.view.set_pod(&pod.id, Some(pod.json.clone()), true);
         }
         let now = self.shared.clock.now();
-        let asked_to_go = if is_static { None } else { deletion(&pod.json, now) };
+        let terms = Terms::of(&pod.json);
+        let asked_to_go = if is_static { None } else { terms.deletion(now) };
         match self.workers.get_mut(&pod.id.uid) {
             Some(handle) if handle.is_ending() && asked_to_go.is_none() => handle.again = Some(pod),
             Some(handle) => {
                 let wish = asked_to_go.map_or(Wish::Run, Wish::End);
-                handle.assignment.send_replace(assignment(&pod, is_static, wish));
+                handle.assignment.send_modify(|known| {
+                    let verdict = known.verdict.take();
+                    *known = assignment(&pod, is_static, wish, verdict);
+                });
             }
             None => {
                 let line = self.waiting.entry(line_of(&pod.id, is_static)).or_default();
                 match line.iter_mut().find(|w| w.pod.id.uid == pod.id.uid) {
                     Some(waiting) => waiting.pod = pod,
-                    None => line.push_back(Waiting { pod, is_static }),
+                    None => line.push_back(Waiting::new(pod, is_static, terms.created())),
                 }
                 self.advance_all();
             }
@@ -244,7 +247,7 @@ impl Registry {
         }
     }
 
-    fn read_record(&mut self, id: PodRef) {
+    fn read_record(&mut self, id: PodRef, is_static: bool) {
         self.unread.insert(id.uid.clone());
         let (shared, tell) = (self.shared.clone(), self.tell.clone());
         self.helpers.spawn(async move {
@@ -253,21 +256,37 @@ impl Registry {
                 .await
                 .ok()
                 .flatten();
-            let memory = record.map(|(_, memory)| memory).unwrap_or_default();
+            let mut memory = record.map(|(_, memory)| memory).unwrap_or_default();
+            // As upstream: a static pod that was not let in is judged again by the next life of the agent.
+            let rejected =
+                memory.verdict.as_ref().is_some_and(|verdict| verdict.message.starts_with(REJECTED));
+            if is_static && rejected && shared.hands.files.remove_file(&path).await.is_ok() {
+                memory = Memory::default();
+            }
             let (status, ending) = (memory.status.map(Box::new), memory.ending.filter(|end| end.forget));
+            let verdict = memory.verdict.is_some();
             if let Some(tell) = tell.upgrade() {
-                let _ = tell.send(Hint::Remembered { id, status, ending }).await; // fails only when the registry has gone
+                // Fails only when the registry has gone.
+                let _ = tell.send(Hint::Remembered { id, status, ending, verdict }).await;
             }
         });
     }
 
-    fn remembered(&mut self, id: &PodRef, status: Option<&api::PodStatus>) {
+    fn remembered(&mut self, id: &PodRef, status: Option<&api::PodStatus>, condemned: bool) {
         self.unread.remove(&id.uid);
-        let waiting = self.waiting.values().flatten().find(|w| w.pod.id.uid == id.uid);
+        self.settled |= self.sources_ready() && self.unread.is_empty();
+        let waiting = self.waiting.values_mut().flatten().find(|w| w.pod.id.uid == id.uid);
         if let Some(waiting) = waiting {
             self.shared.view.set_pod(id, Some(waiting.pod.json.clone()), true);
             if let Some(status) = status {
                 self.shared.view.set_status(id, status);
+                // It was let in, or condemned, by an earlier life of the agent: the record says which.
+                waiting.standing = Standing::LetIn;
+                if let Ok(pod) = serde_json::from_slice(&waiting.pod.json)
+                    && !condemned
+                {
+                    self.admission.count(&id.uid, &pod);
+                }
             }
         }
         self.tell_if_all_are_known();
@@ -282,14 +301,10 @@ impl Registry {
         if !self.unread.contains(&pod.id.uid) {
             self.shared.view.set_pod(&pod.id, None, false);
         }
-        if let Some(line) = self.waiting.get_mut(&line_of(&pod.id, is_static)) {
-            let before = line.len();
-            line.retain(|w| w.pod.id.uid != pod.id.uid);
-            if line.len() < before && !self.workers.contains_key(&pod.id.uid) {
-                self.forget(&pod.id);
-                // An earlier life of the agent may have started it.
-                self.end_orphans();
-            }
+        if self.leave_line(&pod.id, is_static) && !self.workers.contains_key(&pod.id.uid) {
+            self.forget(&pod.id);
+            // An earlier life of the agent may have started it.
+            self.end_orphans();
         }
         let now = self.shared.clock.now();
         if let Some(handle) = self.workers.get_mut(&pod.id.uid) {
@@ -301,7 +316,7 @@ impl Registry {
                 Wish::Run => {
                     a.wish = Wish::End(Ending {
                         since: now,
-                        grace_seconds: grace_seconds(&pod.json),
+                        grace_seconds: Terms::of(&pod.json).grace_seconds(),
                         forget: true,
                         why: "its source no longer has the pod".to_owned(),
                     });
@@ -312,7 +327,8 @@ impl Registry {
     }
 
     /// Nothing is left of the pod.
-    fn forget(&self, id: &PodRef) {
+    fn forget(&mut self, id: &PodRef) {
+        self.admission.discount(&id.uid);
         self.shared.view.remove(&id.uid);
         self.shared.hands.objects.forget(&id.uid);
         if let Some(cluster) = &self.shared.cluster {
@@ -339,11 +355,11 @@ impl Registry {
                 self.advance_all();
                 self.sweep();
             }
-            Hint::Remembered { id, status, ending } => {
+            Hint::Remembered { id, status, ending, verdict } => {
                 if let Some(ending) = ending {
                     self.half_ended.insert(id.uid.clone(), ending);
                 }
-                self.remembered(&id, status.as_deref());
+                self.remembered(&id, status.as_deref(), verdict);
             }
             Hint::Leftovers(pods) => {
                 for id in pods {
@@ -362,119 +378,6 @@ impl Registry {
 
     fn is_waiting(&self, uid: &PodUid) -> bool {
         self.waiting.values().flatten().any(|w| w.pod.id.uid == *uid)
-    }
-
-    /// Ends what runs and nobody wants: once every source has spoken, or at once where a wanted pod needs the name.
-    fn end_orphans(&mut self) {
-        let Some(pods) = self.in_runtime.clone() else {
-            return;
-        };
-        for (uid, id) in pods {
-            if self.is_known(&uid) {
-                continue;
-            }
-            let name_is_wanted = self.waiting.get(&id.full_name()).is_some_and(|line| !line.is_empty());
-            if (self.sources_ready() && !self.leaves_strangers) || name_is_wanted {
-                self.end_unwanted(id, "no source has the pod");
-            }
-        }
-    }
-
-    fn end_unwanted(&mut self, id: PodRef, why: &str) {
-        tracing::info!(pod = id.object_ref(), podUID = %id.uid, why, "ending a pod that nobody wants");
-        let end = Ending {
-            since: self.shared.clock.now(),
-            grace_seconds: MINIMUM_GRACE_SECONDS,
-            forget: true,
-            why: why.to_owned(),
-        };
-        self.shared.view.set_pod(&id, None, false);
-        let line = line_of(&id, true);
-        let assignment = Assignment { pod: None, is_static: true, refused: None, wish: Wish::End(end) };
-        self.spawn(id, line, assignment, Duration::ZERO);
-    }
-
-    /// Starts the first in each line whose name is free.
-    fn advance_all(&mut self) {
-        if self.in_runtime.is_none() {
-            return; // not before it is known what runs already
-        }
-        let taken: BTreeSet<String> = self.workers.values().map(|h| h.line.clone()).collect();
-        let free: Vec<String> = self.waiting.keys().filter(|name| !taken.contains(*name)).cloned().collect();
-        for name in free {
-            let Some(line) = self.waiting.get_mut(&name) else { continue };
-            if line.front().is_some_and(|waiting| self.unread.contains(&waiting.pod.id.uid)) {
-                continue;
-            }
-            let first = line.pop_front();
-            if line.is_empty() {
-                self.waiting.remove(&name);
-            }
-            if let Some(waiting) = first {
-                self.begin(name, waiting);
-            }
-        }
-    }
-
-    fn begin(&mut self, line: String, waiting: Waiting) {
-        let Waiting { pod, is_static } = waiting;
-        let id = pod.id.clone();
-        if !is_static {
-            let asked_to_go = deletion(&pod.json, self.shared.clock.now());
-            let wish = asked_to_go.map_or(Wish::Run, Wish::End);
-            return self.spawn(id, line, assignment(&pod, is_static, wish), Duration::ZERO);
-        }
-        match self.half_ended.remove(&id.uid) {
-            Some(ending) => {
-                let uid = id.uid.clone();
-                self.spawn(id, line, assignment(&pod, is_static, Wish::End(ending)), Duration::ZERO);
-                if let Some(handle) = self.workers.get_mut(&uid) {
-                    handle.again = Some(pod);
-                }
-            }
-            None => self.spawn(id, line, assignment(&pod, is_static, Wish::Run), Duration::ZERO),
-        }
-    }
-
-    fn spawn(&mut self, id: PodRef, line: String, assignment: Assignment, after: Duration) {
-        let (sender, receiver) = watch::channel(assignment);
-        let nudge = Arc::new(Nudge::default());
-        let common = (self.shared.clone(), self.order.clone());
-        let worker = Worker::new(common, id.clone(), receiver, nudge.clone(), self.random.u64(..));
-        let uid = id.uid.clone();
-        self.tasks.spawn(async move {
-            if !after.is_zero() {
-                tokio::time::sleep(after).await;
-            }
-            let ended = AssertUnwindSafe(worker.run()).catch_unwind().await;
-            (uid, ended.map_or(Ended::Broke, |()| Ended::Finished))
-        });
-        self.workers.insert(id.uid.clone(), Handle { id, line, assignment: sender, nudge, again: None });
-    }
-
-    fn worker_ended(&mut self, uid: &PodUid, ended: Ended) {
-        let Some(handle) = self.workers.remove(uid) else {
-            return;
-        };
-        if let Ended::Broke = ended {
-            tracing::error!(pod = handle.id.object_ref(), podUID = %handle.id.uid, "a pod's worker broke, which is a bug; it begins again");
-            let assignment = handle.assignment.borrow().clone();
-            self.spawn(handle.id.clone(), handle.line.clone(), assignment, AFTER_PANIC);
-            if let Some(fresh) = self.workers.get_mut(uid) {
-                fresh.again = handle.again;
-            }
-            return;
-        }
-        tracing::info!(pod = handle.id.object_ref(), podUID = %handle.id.uid, "nothing is left of the pod");
-        if let Some(pods) = &mut self.in_runtime {
-            pods.remove(uid);
-        }
-        let is_static = handle.assignment.borrow().is_static;
-        match handle.again {
-            Some(pod) => self.waiting.entry(handle.line).or_default().push_front(Waiting { pod, is_static }),
-            None => self.forget(&handle.id),
-        }
-        self.advance_all();
     }
 
     /// Once, when it is known what is wanted and what runs: looks for folders of pods that are neither.
@@ -501,94 +404,4 @@ impl Registry {
             }
         });
     }
-}
-
-/// Pods of which only folders are left: the agent was killed after the runtime had forgotten them.
-async fn leftovers(files: &dyn Files, folders: &Folders, known: &BTreeSet<PodUid>) -> Vec<PodRef> {
-    let mut found = BTreeMap::new();
-    for entry in entries_or_say(files, &folders.pod_logs).await {
-        // `<namespace>_<name>_<uid>`, none of which can hold an underscore
-        let parts: Vec<&str> = entry.name.split('_').collect();
-        if let [namespace, name, uid] = parts[..] {
-            found.insert(PodUid::new(uid), PodRef::new(name, namespace, uid));
-        }
-    }
-    for entry in entries_or_say(files, &folders.pods()).await {
-        let path = folders.pods().join(&entry.name).join("crablet.json");
-        let record = record::load(files, &path).await.ok().flatten();
-        let id = match record {
-            Some((id, _)) if id.uid.as_str() == entry.name => id,
-            // The record goes first when the folder is removed, the logs before it: only the folder itself is left.
-            _ => PodRef::new("unknown", "unknown", &entry.name),
-        };
-        found.entry(id.uid.clone()).or_insert(id);
-    }
-    found.into_values().filter(|id| !known.contains(&id.uid)).collect()
-}
-
-/// A folder that cannot be listed hides what is left in it until the agent starts again: that is said.
-async fn entries_or_say(files: &dyn Files, folder: &Path) -> Vec<FolderEntry> {
-    match files.list(folder).await {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        Err(error) => {
-            tracing::warn!(folder = %folder.display(), %error, "cannot look for what dead pods left here");
-            Vec::new()
-        }
-    }
-}
-
-fn assignment(pod: &DesiredPod, is_static: bool, wish: Wish) -> Assignment {
-    Assignment { pod: Some(pod.json.clone()), is_static, refused: pod.refused.clone(), wish }
-}
-
-/// Static pods of the same name run one after the other. Of two pods of the API server with the same name the first was
-/// deleted by force: the second does not wait for it.
-fn line_of(id: &PodRef, is_static: bool) -> String {
-    if is_static { id.full_name() } else { format!("{}/{}", id.full_name(), id.uid) }
-}
-
-/// The little of a pod that says how it ends.
-#[derive(Default, serde::Deserialize)]
-#[serde(default)]
-struct Terms {
-    metadata: TermsMeta,
-    spec: TermsSpec,
-}
-
-#[derive(Default, serde::Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct TermsMeta {
-    deletion_timestamp: Option<String>,
-    deletion_grace_period_seconds: Option<i64>,
-}
-
-#[derive(Default, serde::Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct TermsSpec {
-    termination_grace_period_seconds: Option<i64>,
-}
-
-impl Terms {
-    fn of(json: &[u8]) -> Self {
-        serde_json::from_slice(json).unwrap_or_default()
-    }
-
-    /// The grace that was asked for with the deletion, or else the one of the pod's own specification.
-    fn grace_seconds(&self) -> i64 {
-        let asked = self.metadata.deletion_grace_period_seconds;
-        asked.or(self.spec.termination_grace_period_seconds).unwrap_or(30).max(MINIMUM_GRACE_SECONDS)
-    }
-}
-
-/// The end that somebody asked the API server for.
-fn deletion(json: &[u8], now: Timestamp) -> Option<Ending> {
-    let terms = Terms::of(json);
-    terms.metadata.deletion_timestamp.as_ref()?;
-    let (grace_seconds, why) = (terms.grace_seconds(), "the pod was deleted".to_owned());
-    Some(Ending { since: now, grace_seconds, forget: false, why })
-}
-
-fn grace_seconds(json: &[u8]) -> i64 {
-    Terms::of(json).grace_seconds()
 }

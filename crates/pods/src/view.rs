@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crablet_model::names::condition;
 use crablet_model::{PodRef, PodUid, api};
+use crablet_planner::pod::status::is_owned_condition;
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::Value;
 use tokio::sync::watch;
 
 /// Decisions kept per pod.
@@ -236,22 +238,78 @@ impl Inner {
 impl Entry {
     fn summarise(&mut self, status: &api::PodStatus) {
         let conditions = status.conditions.as_deref().unwrap_or_default();
-        let containers = status.container_statuses.as_deref().unwrap_or_default();
+        let containers = [&status.init_container_statuses, &status.container_statuses].into_iter().flatten();
         self.summary.phase = status.phase.clone().unwrap_or_default();
         self.summary.ready = conditions.iter().any(|c| c.type_ == condition::READY && c.status == "True");
         self.summary.pod_ip = status.pod_ip.clone().unwrap_or_default();
-        self.summary.restarts = containers.iter().map(|c| i64::from(c.restart_count)).sum();
+        self.summary.restarts = containers.flatten().map(|c| i64::from(c.restart_count)).sum();
     }
 }
 
+/// The pod with the worker's status. Conditions that are not the agent's own stay as the API server has them.
 fn with_status(pod: &[u8], status: Option<&[u8]>) -> Vec<u8> {
     let Some(status) = status else {
         return pod.to_vec();
     };
-    let merged =
-        serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(pod).and_then(|mut object| {
-            object.insert("status".to_owned(), serde_json::from_slice(status)?);
-            serde_json::to_vec(&object)
-        });
+    let merged = serde_json::from_slice::<Value>(pod).and_then(|mut object| {
+        let mut ours: Value = serde_json::from_slice(status)?;
+        let theirs = object["status"]["conditions"].take();
+        join_conditions(&mut ours, theirs);
+        object["status"] = ours;
+        serde_json::to_vec(&object)
+    });
     merged.unwrap_or_else(|_| pod.to_vec())
+}
+
+fn join_conditions(status: &mut Value, theirs: Value) {
+    let Value::Array(mut all) = theirs else { return };
+    let ours = match status["conditions"].take() {
+        Value::Array(ours) => ours,
+        _ => Vec::new(),
+    };
+    let is_ours = |kind: &Value| {
+        kind.as_str().is_some_and(is_owned_condition)
+            || ours.iter().any(|condition| condition["type"] == *kind)
+    };
+    all.retain(|condition| !is_ours(&condition["type"]));
+    all.extend(ours);
+    if !all.is_empty() {
+        status["conditions"] = Value::Array(all);
+    } else if let Some(fields) = status.as_object_mut() {
+        fields.remove("conditions");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn conditions_of_others_are_shown_beside_our_own() {
+        let gate = json!({"type": "example.com/gate", "status": "True"});
+        let ready = |status: &str| json!({"type": "Ready", "status": status});
+        let scheduled = json!({"type": "PodScheduled", "status": "True"});
+        for (theirs, ours, expected) in [
+            (json!([gate, ready("False")]), json!([ready("True")]), json!([gate, ready("True")])),
+            (json!([gate, scheduled]), json!(null), json!([gate])),
+            (json!([scheduled]), json!(null), json!(null)),
+            (json!(null), json!([ready("True")]), json!([ready("True")])),
+        ] {
+            let pod =
+                json!({"metadata": {"name": "web"}, "status": {"phase": "Pending", "conditions": theirs}});
+            let mut status = json!({"phase": "Running"});
+            if !ours.is_null() {
+                status["conditions"] = ours;
+            }
+            let merged = with_status(pod.to_string().as_bytes(), Some(status.to_string().as_bytes()));
+            let merged: Value = serde_json::from_slice(&merged).expect("a pod");
+            assert_eq!(merged["status"]["conditions"], expected);
+            assert_eq!(
+                (&merged["status"]["phase"], &merged["metadata"]["name"]),
+                (&json!("Running"), &json!("web"))
+            );
+        }
+    }
 }

@@ -18,27 +18,33 @@ use crablet_cri::{CriError, Runtime};
 use crablet_host::Clock;
 use crablet_model::events::Event;
 use crablet_model::hash::fnv1a_128;
-use crablet_model::names::{annotation, event_reason};
-use crablet_model::runtime::{PodRuntime, RuntimeEventKind};
+use crablet_model::names::event_reason;
+use crablet_model::runtime::PodRuntime;
 use crablet_model::{PodRef, api};
-use crablet_planner::pod::{
-    self as planner, Action, Ending, Facts, Memory, NodeFacts, OpKey, Plan, Session, Urgency, Wish,
-};
+use crablet_planner::pod::{Action, Facts, Memory, NodeFacts, OpKey, Plan, Session, Urgency, Verdict, Wish};
 use jiff::Timestamp;
 use tokio::sync::watch;
-use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{sleep, timeout};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::PlanFn;
 use crate::cluster::Cluster;
 use crate::events::EventSink;
-use crate::hands::{Hands, Operation, Performed, Seen};
+use crate::hands::{Hands, Performed};
 use crate::inspect::{log_attempts, read_last_words};
-use crate::nudge::{Nudge, Told};
+use crate::nudge::Nudge;
 use crate::order::Order;
+use crate::probes::{Means, Prober};
 use crate::record;
-use crate::sight::{Sight, Touched};
+use crate::sight::Sight;
 use crate::view::View;
+
+mod operations;
+mod waiting;
+mod wishes;
+
+use operations::Running;
+use wishes::{effective_wish, taken_over};
 
 /// Looking at one pod takes a few quick calls. A runtime that hangs on one pod holds up that pod only.
 const INSPECT_DEADLINE: Duration = Duration::from_secs(30);
@@ -86,6 +92,8 @@ pub struct Assignment {
     pub is_static: bool,
     /// What the pod asks for and this version cannot do.
     pub refused: Option<Arc<str>>,
+    /// The node does not let it run.
+    pub verdict: Option<Arc<Verdict>>,
     pub wish: Wish,
 }
 
@@ -103,6 +111,7 @@ pub struct Worker {
     saved: bool,
     sight: Sight,
     session: Session,
+    prober: Prober,
     operations: JoinSet<(u64, Performed)>,
     running: BTreeMap<OpKey, Running>,
     begun: u64,
@@ -114,12 +123,6 @@ pub struct Worker {
     look_by: Option<Timestamp>,
     /// The refusal that was told last.
     refused: Option<Arc<str>>,
-}
-
-struct Running {
-    number: u64,
-    action: Action,
-    abort: AbortHandle,
 }
 
 enum Next {
@@ -136,18 +139,26 @@ impl Worker {
         nudge: Arc<Nudge>,
         seed: u64,
     ) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let means = Means {
+            runtime: shared.hands.runtime.clone(),
+            events: shared.hands.events.clone(),
+            clock: shared.clock.clone(),
+        };
+        let prober = Prober::new(means, nudge.clone(), id.clone(), random.fork());
         Self {
             shared,
             order,
             id,
             assignment,
             nudge,
-            random: fastrand::Rng::with_seed(seed),
+            random,
             record: Vec::new(),
             on_disk: 0,
             saved: true,
             sight: Sight::default(),
             session: Session::default(),
+            prober,
             operations: JoinSet::new(),
             running: BTreeMap::new(),
             begun: 0,
@@ -195,7 +206,8 @@ impl Worker {
         self.hear();
         self.look_by = None;
         let makes = |key: &OpKey| matches!(key, OpKey::CreateSandbox | OpKey::Start(_));
-        let making = self.running.keys().any(makes);
+        // Of a pod that ends everything is to be seen: a container whose start has only its hook left, too.
+        let making = assignment.wish == Wish::Run && self.running.keys().any(makes);
         let look = self.sight.look(self.shared.runtime(), &self.id.uid, making);
         let runtime = match timeout(INSPECT_DEADLINE, look).await {
             Ok(Ok(runtime)) => runtime,
@@ -210,6 +222,7 @@ impl Worker {
         let memory = taken_over(memory, pod.as_deref(), assignment.is_static);
         let now = self.shared.clock.now();
         let wish = effective_wish(&assignment.wish, pod.as_deref(), &memory, &runtime);
+        let probes = self.prober.verdicts();
         let facts = Facts {
             id: &self.id,
             pod: pod.as_deref(),
@@ -218,16 +231,27 @@ impl Worker {
             runtime: &runtime,
             memory: &memory,
             session: &self.session,
+            probes: &probes,
+            verdict: assignment.verdict.as_deref(),
             node: &node,
             now,
         };
         let mut plan = (self.shared.plan)(&facts);
         self.announce_refusal(assignment.refused.as_ref());
         let untold = self.hold_back(&mut plan, memory, now);
+        match (pod.as_deref(), &plan.status) {
+            (Some(pod), Some(status)) => {
+                let ending = wish != Wish::Run || plan.memory.verdict.is_some();
+                self.prober.attend(pod, status, &runtime, ending);
+            }
+            (Some(_), None) => {}
+            (None, _) => self.prober.clear(),
+        }
         let at_rest = wish == Wish::Run;
         let next = self.carry_out(plan, untold, &runtime, pod, assignment.is_static, &node, now).await;
         self.sight.keep(runtime);
-        if at_rest && self.running.is_empty() {
+        // Until its probes have spoken, turns will come that need nothing else of the runtime.
+        if at_rest && self.running.is_empty() && self.prober.has_spoken() {
             self.sight.rest();
         }
         match next {
@@ -347,181 +371,6 @@ impl Worker {
         }
     }
 
-    fn begin(
-        &mut self,
-        action: Action,
-        runtime: &PodRuntime,
-        pod: Option<Arc<api::Pod>>,
-        node: Arc<NodeFacts>,
-        now: Timestamp,
-    ) {
-        let key = action.key();
-        self.cancel(&key);
-        self.begun += 1;
-        let number = self.begun;
-        let grace_seconds = match &action {
-            Action::StopContainer { grace, .. } => i64::try_from(grace.as_secs()).ok(),
-            _ => None,
-        };
-        let seen = self.seen_of(&action, runtime);
-        let token = self.random.u32(..);
-        let order = self.order.clone();
-        let operation =
-            Operation { id: self.id.clone(), pod, node, action: action.clone(), seen, token, order };
-        let (shared, order) = (self.shared.clone(), self.order.clone());
-        let is_static = self.assignment.borrow().is_static;
-        let task = async move {
-            let _place = order.place(&operation.action, is_static).await;
-            (number, Box::pin(shared.hands.perform(operation)).await)
-        };
-        let abort = self.operations.spawn(task);
-        self.session.done.remove(&key);
-        self.session.ops.insert(key.clone(), planner::Operation { since: now, grace_seconds });
-        self.running.insert(key, Running { number, action, abort });
-    }
-
-    /// What is known of the thing that an action works on.
-    fn seen_of(&self, action: &Action, runtime: &PodRuntime) -> Seen {
-        match action {
-            Action::StartContainer { sandbox_id, .. } => {
-                let sandbox = runtime.sandboxes.iter().find(|s| s.id == *sandbox_id);
-                sandbox.cloned().map_or(Seen::Nothing, |s| Seen::Sandbox(Box::new(s)))
-            }
-            Action::RemoveContainer { id, .. } => {
-                let container = runtime.containers.iter().find(|c| c.id == *id);
-                container.cloned().map_or(Seen::Nothing, |c| Seen::Container(Box::new(c)))
-            }
-            Action::RemoveSandbox { id } if self.session.stopped_sandboxes.contains(id) => Seen::Stopped,
-            _ => Seen::Nothing,
-        }
-    }
-
-    fn cancel(&mut self, key: &OpKey) {
-        if let Some(running) = self.running.remove(key) {
-            running.abort.abort();
-            self.session.ops.remove(key);
-            self.sight.touched(Touched::Unknown);
-        }
-    }
-
-    /// Takes in all operations that have ended by now.
-    fn collect(&mut self, memory: &mut Memory) {
-        while let Some(ended) = self.operations.try_join_next() {
-            self.absorb(memory, ended);
-        }
-    }
-
-    fn absorb(&mut self, memory: &mut Memory, ended: Result<(u64, Performed), tokio::task::JoinError>) {
-        let now = self.shared.clock.now();
-        match ended {
-            Ok((number, Performed { outcome, touched })) => {
-                // An operation that was given up may have ended just before: what replaced it has another number.
-                let Some(key) = self.running.iter().find(|(_, r)| r.number == number).map(|(k, _)| k.clone())
-                else {
-                    return;
-                };
-                let Some(running) = self.running.remove(&key) else { return };
-                self.session.ops.remove(&key);
-                self.sight.touched(touched);
-                if !is_failure(&outcome) {
-                    self.session.succeeded(running.action, now);
-                }
-                memory.absorb(&mut self.session, outcome, now);
-                self.record = record::encode(&self.id, memory);
-            }
-            Err(error) if error.is_cancelled() => {}
-            Err(error) => {
-                tracing::error!(%error, pod = self.id.object_ref(), podUID = %self.id.uid, "an operation broke, which is a bug; its pod pauses");
-                let finished: Vec<_> = self
-                    .running
-                    .iter()
-                    .filter(|(_, r)| r.abort.is_finished())
-                    .map(|(k, _)| k.clone())
-                    .collect();
-                for key in finished {
-                    self.running.remove(&key);
-                    self.session.ops.remove(&key);
-                }
-                self.sight.forget();
-                self.pause_until = now.checked_add(AFTER_PANIC).ok();
-            }
-        }
-    }
-
-    /// Until something happens. Every arm is cancel-safe: nothing is taken out before its arm is chosen, except an ended
-    /// operation, which is put into the record at once.
-    async fn wait(&mut self, until: Option<Timestamp>) {
-        let resync = RESYNC.mul_f64(1.0 + self.random.f64() / 2.0);
-        let asleep = tokio::time::Instant::now();
-        loop {
-            let now = self.shared.clock.now();
-            let asked = until.into_iter().chain(self.look_by).min().map(|until| until_then(now, until));
-            let rest = resync.saturating_sub(asleep.elapsed());
-            tokio::select! {
-                biased;
-                changed = self.assignment.changed() => {
-                    if changed.is_err() {
-                        // The registry has gone; the agent ends and takes this task with it.
-                        std::future::pending::<()>().await;
-                    }
-                    return;
-                }
-                Some(ended) = self.operations.join_next(), if !self.operations.is_empty() => {
-                    let mut memory = self.recall();
-                    self.absorb(&mut memory, ended);
-                    return;
-                }
-                () = self.nudge.given() => {
-                    if self.hear() {
-                        return;
-                    }
-                }
-                () = sleep(asked.unwrap_or(rest).min(rest)) => {
-                    // What nothing has announced for so long is looked at afresh.
-                    if self.untold_since.is_none() {
-                        self.sight.forget();
-                    }
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Takes hints in. Returns whether to look now.
-    fn hear(&mut self) -> bool {
-        let mut now = false;
-        for told in self.nudge.take() {
-            match told {
-                Told::Look => {
-                    self.sight.forget();
-                    now = true;
-                }
-                Told::Event { id, kind } => now |= self.sight.heard(&id, kind) && !self.is_echo(&id, kind),
-            }
-        }
-        now
-    }
-
-    /// An event that an operation of ours has brought about: the end of the operation follows, and looks.
-    fn is_echo(&mut self, id: &str, kind: RuntimeEventKind) -> bool {
-        if self.running.is_empty() {
-            return false;
-        }
-        let ends = matches!(kind, RuntimeEventKind::Stopped | RuntimeEventKind::Deleted);
-        let ours = self.running.keys().any(|key| match key {
-            OpKey::Sandbox(of) | OpKey::Container(of) => of == id,
-            _ => false,
-        });
-        if ends && !ours {
-            return false;
-        }
-        if ends {
-            let by = self.shared.clock.now().checked_add(ECHO).ok();
-            self.look_by = self.look_by.into_iter().chain(by).min();
-        }
-        true
-    }
-
     fn inspection_failed(&mut self, error: &CriError) -> Next {
         let text = format!("error determining status: {error}");
         if self.inspect_failures == 0 {
@@ -553,63 +402,6 @@ impl Worker {
         }
         all_read
     }
-}
-
-/// A pod's end outlives the agent: grace that has begun goes on, and a pod whose specification is lost gets the grace
-/// that its containers were annotated with.
-fn effective_wish(wish: &Wish, pod: Option<&api::Pod>, memory: &Memory, runtime: &PodRuntime) -> Wish {
-    let Wish::End(end) = wish else {
-        return Wish::Run;
-    };
-    if let Some(begun) = &memory.ending {
-        if pod.is_none() {
-            // Nobody who asks for its end knows its grace; what was found out when it began does.
-            return Wish::End(Ending { forget: end.forget || begun.forget, ..begun.clone() });
-        }
-        let kill_at = |e: &Ending| e.since.as_second().saturating_add(e.grace_seconds);
-        let sooner = if kill_at(begun) <= kill_at(end) { begun } else { end };
-        return Wish::End(Ending { forget: end.forget || begun.forget, ..sooner.clone() });
-    }
-    let mut end = end.clone();
-    if pod.is_none() {
-        let annotated = runtime.containers.iter().filter_map(|c| {
-            c.annotations
-                .get(annotation::POD_TERMINATION_GRACE_PERIOD)
-                .and_then(|text| text.parse::<i64>().ok())
-        });
-        end.grace_seconds = annotated.max().unwrap_or(1).max(1);
-    }
-    Wish::End(end)
-}
-
-/// A pod of the API server that has no record here was run by another agent on this node: what that one published is
-/// what is remembered of it.
-fn taken_over(mut memory: Memory, pod: Option<&api::Pod>, is_static: bool) -> Memory {
-    if memory.status.is_none() && !is_static {
-        let theirs = pod.and_then(|p| p.status.as_ref());
-        memory.status = theirs.filter(|s| s.start_time.is_some()).cloned();
-    }
-    memory
-}
-
-fn is_failure(outcome: &planner::Outcome) -> bool {
-    use planner::Outcome::{
-        CleanupFailed, ImageFailed, ReleaseFailed, SandboxFailed, StartFailed, TakeOverFailed, TeardownFailed,
-    };
-    matches!(
-        outcome,
-        SandboxFailed { .. }
-            | ImageFailed { .. }
-            | StartFailed { .. }
-            | TeardownFailed { .. }
-            | TakeOverFailed { .. }
-            | ReleaseFailed { .. }
-            | CleanupFailed { .. }
-    )
-}
-
-fn until_then(now: Timestamp, then: Timestamp) -> Duration {
-    Duration::try_from(then.duration_since(now)).unwrap_or(Duration::ZERO)
 }
 
 fn deadline_passed() -> CriError {

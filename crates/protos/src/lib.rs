@@ -16,4 +16,16 @@ pub mod cri {
     include!("generated/runtime.v1.rs");
 }
 
+/// The container storage interface, CSI v1.
+#[allow(clippy::all, rustdoc::all)]
+pub mod csi {
+    include!("generated/csi.v1.rs");
+}
+
+/// The registration of plugins.
+#[allow(clippy::all, rustdoc::all)]
+pub mod registration {
+    include!("generated/pluginregistration.rs");
+}
+
 mod debug;

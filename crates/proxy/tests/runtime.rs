@@ -33,9 +33,11 @@ fn sandbox_config() -> SandboxConfig {
         run_as_user: None,
         run_as_group: None,
         supplemental_groups: Vec::new(),
+        groups_policy: Default::default(),
         seccomp: Default::default(),
         selinux: None,
         resources: Default::default(),
+        overhead: Default::default(),
     }
 }
 
@@ -50,6 +52,7 @@ fn container_config(image: &str) -> ContainerConfig {
         working_dir: String::new(),
         env: vec![("PASSWORD".into(), SECRET.into())],
         mounts: Vec::new(),
+        devices: Vec::new(),
         labels: Default::default(),
         annotations: Default::default(),
         log_path: String::new(),

@@ -6,6 +6,7 @@
 //! | [`agent`] | the `crablet` binary as a child: start, kill -9, manifests, waiting for what it reports |
 //! | [`images`] | images made on the spot, without a registry |
 //! | [`images::e2e`], [`debian`] | the images of upstream's suites, and the root file systems under them |
+//! | [`csi`] | a CSI driver of our own, as a process, and the public suite that judges it |
 //! | [`kubeadm`] | what `kubeadm init` leaves in a cluster, so that machines may join |
 //! | [`kubelet_port`] | a kubelet's port 10250: requests and sessions, many at once (the one part that is asynchronous) |
 //! | [`pty`] | a program at a terminal |
@@ -22,6 +23,7 @@ mod cgroups;
 pub mod cluster;
 pub mod containerd;
 pub mod coredns;
+pub mod csi;
 pub mod daemon;
 pub mod debian;
 pub mod gobuild;

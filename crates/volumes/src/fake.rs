@@ -11,7 +11,8 @@ mod tree;
 
 use std::future::pending;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -19,7 +20,9 @@ use async_trait::async_trait;
 use crablet_host::fake::{FileFault, FileFaultKind, Gate};
 
 use crate::payload::Payload;
-use crate::port::{MemoryFs, Mounted, PathKind, SubPathError, VolumeHost};
+use crate::port::{
+    GroupChange, MemoryFs, MountFrom, Mounted, PathKind, SubPathError, ToolEnd, Usage, VolumeHost, Walk,
+};
 use tree::{Node, Tree};
 
 /// As long as the real one waits for a dead disk.
@@ -39,6 +42,9 @@ struct Machine {
     chaos: f64,
     rng: Option<fastrand::Rng>,
     gate: Option<Gate>,
+    /// What tools answer, by how their command line begins; and what was run.
+    answers: Vec<(String, ToolEnd)>,
+    ran: Vec<String>,
 }
 
 impl FakeVolumeHost {
@@ -59,6 +65,21 @@ impl FakeVolumeHost {
     /// Any call fails with this probability.
     pub fn set_chaos(&self, chance: f64) {
         self.machine().chaos = chance;
+    }
+
+    /// From now on a command line that begins so ends so. The last one that fits counts; others end well.
+    pub fn answer(&self, command: &str, code: i32, output: &str) {
+        let end = ToolEnd { code, output: output.to_owned() };
+        self.machine().answers.push((command.to_owned(), end));
+    }
+
+    /// The command lines since the last time.
+    pub fn take_commands(&self) -> Vec<String> {
+        std::mem::take(&mut self.machine().ran)
+    }
+
+    pub fn put_file(&self, path: impl AsRef<Path>, content: &str) {
+        self.machine().tree.put(path.as_ref(), Node::file(content.as_bytes(), 0o644, None));
     }
 
     pub fn add_fault(&self, fault: FileFault) {
@@ -232,8 +253,20 @@ impl VolumeHost for FakeVolumeHost {
         Ok(true)
     }
 
-    async fn set_group(&self, folder: &Path, group: u32, read_only: bool) -> io::Result<()> {
-        self.call("set_group", folder, |tree| tree.set_group(folder, group, read_only)).await
+    async fn set_group(&self, folder: &Path, change: GroupChange, walk: Arc<Walk>) -> io::Result<()> {
+        let GroupChange { group, read_only, only_on_mismatch } = change;
+        self.call("set_group", folder, |tree| {
+            if only_on_mismatch && tree.group(folder) == Some(group) {
+                return Ok(());
+            }
+            walk.files.fetch_add(1, Ordering::Relaxed);
+            tree.set_group(folder, group, read_only)
+        })
+        .await
+    }
+
+    async fn group_of(&self, folder: &Path) -> io::Result<u32> {
+        self.call("group_of", folder, |tree| Ok(tree.group(folder).unwrap_or_default())).await
     }
 
     async fn mounts(&self, path: &Path) -> io::Result<Vec<Mounted>> {
@@ -241,14 +274,32 @@ impl VolumeHost for FakeVolumeHost {
     }
 
     async fn mount(&self, fs: &MemoryFs, target: &Path) -> io::Result<()> {
-        let mounted = match fs {
+        let (fs_type, options) = match fs {
             MemoryFs::Tmpfs { size } => ("tmpfs", format!("size={size}")),
             MemoryFs::HugePages { page_size } => ("hugetlbfs", format!("pagesize={page_size}")),
         };
-        self.call("mount", target, |tree| tree.mount(target, mounted.0, mounted.1)).await
+        let mounted = Mounted { fs_type: fs_type.to_owned(), options, ..Default::default() };
+        self.call("mount", target, |tree| tree.mount(target, mounted)).await
     }
 
-    async fn unmount(&self, target: &Path) -> io::Result<()> {
+    async fn mount_from(&self, wish: &MountFrom, target: &Path) -> Result<(), String> {
+        let mounted = Mounted {
+            fs_type: wish.fs_type.clone(),
+            options: wish.options.join(","),
+            source: wish.source.clone(),
+            device: wish.source.clone(),
+            root: "/".into(),
+            ..Default::default()
+        };
+        let done = self.call("mount_from", target, |tree| tree.mount(target, mounted)).await;
+        done.map_err(|error| format!("mount failed: {}", crate::port::reason(&error)))
+    }
+
+    async fn bind(&self, source: &Path, target: &Path, options: &[String]) -> io::Result<()> {
+        self.call("bind", target, |tree| tree.bind_whole(source, target, options)).await
+    }
+
+    async fn unmount(&self, target: &Path, _: bool) -> io::Result<()> {
         self.call("unmount", target, |tree| {
             tree.unmount(target);
             Ok(())
@@ -258,6 +309,7 @@ impl VolumeHost for FakeVolumeHost {
 
     async fn bind_sub_path(&self, root: &Path, sub_path: &str, target: &Path) -> Result<(), SubPathError> {
         let bound = self.call("bind_sub_path", target, |tree| {
+            let root = &tree.behind(root);
             let full = root.join(sub_path);
             if tree.kind(&full)?.is_none() {
                 tree.make_folder(&full, 0o777, 0o777)?;
@@ -281,5 +333,71 @@ impl VolumeHost for FakeVolumeHost {
             false => Err(io::ErrorKind::DirectoryNotEmpty.into()),
         })
         .await
+    }
+
+    async fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.call("remove_file", path, |tree| tree.remove(path)).await
+    }
+
+    async fn real_path(&self, path: &Path) -> io::Result<PathBuf> {
+        self.call("real_path", path, |tree| {
+            let real = tree.resolve(path)?;
+            tree.get(&real).map(|_| real).ok_or_else(|| io::ErrorKind::NotFound.into())
+        })
+        .await
+    }
+
+    async fn put_link(&self, target: &Path, link: &Path) -> io::Result<()> {
+        self.call("put_link", link, |tree| {
+            tree.put(link, Node::Link(target.to_owned()));
+            Ok(())
+        })
+        .await
+    }
+
+    async fn read_file(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
+        self.call("read_file", path, |tree| {
+            Ok(match tree.get(&tree.resolve(path)?) {
+                Some(Node::File { content, .. }) => Some(content.clone()),
+                _ => None,
+            })
+        })
+        .await
+    }
+
+    async fn write_file(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        self.call("write_file", path, |tree| {
+            tree.put(path, Node::file(content, 0o640, None));
+            Ok(())
+        })
+        .await
+    }
+
+    async fn run(&self, program: &str, args: &[&str], _: Duration) -> io::Result<ToolEnd> {
+        let command = [&[program], args].concat().join(" ");
+        if !self.begin("run", Path::new(&command)).await? {
+            return Ok(ToolEnd::default());
+        }
+        let end = {
+            let mut machine = self.machine();
+            let fits = machine.answers.iter().rev().find(|(start, _)| command.starts_with(start.as_str()));
+            let end = fits.map(|(_, end)| end.clone()).unwrap_or_default();
+            machine.ran.push(command);
+            end
+        };
+        self.step("run").await;
+        Ok(end)
+    }
+
+    async fn usage_of_file_system(&self, path: &Path) -> io::Result<Usage> {
+        let whole =
+            Usage { capacity: 100, available: 60, used: 40, inodes: 10, inodes_free: 6, inodes_used: 4 };
+        self.call("usage", path, |_| Ok(whole)).await
+    }
+
+    async fn usage_of_folder(&self, path: &Path) -> io::Result<Usage> {
+        let folder =
+            Usage { capacity: 100, available: 60, used: 5, inodes: 10, inodes_free: 6, inodes_used: 1 };
+        self.call("usage", path, |_| Ok(folder)).await
     }
 }

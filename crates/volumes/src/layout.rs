@@ -35,6 +35,15 @@ impl PodLayout {
         self.plugins().join(EMPTY_DIR)
     }
 
+    /// Links to the devices that containers get.
+    pub fn devices(&self) -> PathBuf {
+        self.folder.join("volumeDevices")
+    }
+
+    pub fn device(&self, plugin: &str, name: &str) -> PathBuf {
+        self.devices().join(plugin).join(name)
+    }
+
     pub fn sub_paths(&self) -> PathBuf {
         self.folder.join("volume-subpaths")
     }

@@ -1,9 +1,10 @@
 //! The volumes of pods: folders, mounts and files that containers get to see.
 //!
 //! ```text
-//!   set_up(pod) ──> plugins/* ──> VolumeHost (folders, payloads, mounts)
-//!                      ^   └────> Objects (config maps, secrets, tokens)
-//!   updates (one task) ┘ <── Objects::changes, pod_changed, token refresh times
+//!   set_up(pod) ──> claims ──> plugins/* ──> VolumeHost (folders, payloads, mounts, tools)
+//!        │ waits                  ^   ├────> Objects (config maps, secrets, tokens)
+//!        └ attach                 │   └────> csi (drivers)
+//!   updates (one task) ───────────┘ <── Objects::changes, pod_changed, token refresh times, the Node
 //! ```
 //!
 //! | module | what it is |
@@ -13,30 +14,50 @@
 //! | `fake` | (feature `fake`) a host in memory that survives the agent's death |
 //! | [`payload`] | what a volume of files shall hold, and which paths it may name |
 //! | `plugins` | a file per kind of volume |
+//! | [`csi`] | volumes of drivers |
+//! | `claims` | from a claim to the volume that is bound to it |
+//! | [`attach`] | volumes that a controller attaches first |
+//! | `block` | volumes that containers get as devices |
+//! | `devices`, `tenants` | what pods share: disks mounted once for the node; volumes for one pod at a time |
+//! | `ownership` | giving a volume to a group, with progress |
+//! | `failure` | why a volume cannot be had, in upstream's words |
 //! | `layout` | where things lie below `pods/<uid>` |
 //! | `pod` | what of a pod matters to its volumes |
-//! | `volumes` | [`Volumes`]: setting up, sub paths |
+//! | `volumes` | [`Volumes`]: all pods, sub paths |
+//! | `set_up` | setting up, and waiting for what others have to do first |
 //! | `teardown` | taking away, also what an earlier life of the agent has left |
 //! | `updates` | the task that renders volumes again when what they show has changed |
+//! | [`stats`] | how full volumes are |
 //!
 //! What is on disk has upstream's names and modes, so that either agent can take over the other's pods. Nothing is
 //! remembered on disk besides: markers and the mount table say what is there.
 //!
-//! Absent so far: persistent volume claims, CSI, NFS, iSCSI, FC, local and image volumes, disk quotas, SELinux mount
-//! contexts. A pod that asks for one of them gets an error that names it.
+//! Absent so far: disk quotas, SELinux mount contexts, FlexVolume. A pod that asks for a kind of volume that is not known
+//! gets an error that names it.
 
+pub mod attach;
+mod block;
+mod claims;
+pub mod csi;
+mod devices;
+mod failure;
 #[cfg(feature = "fake")]
 pub mod fake;
 mod layout;
 pub mod linux;
+mod ownership;
 pub mod payload;
 mod plugins;
 mod pod;
 pub mod port;
+mod set_up;
+pub mod stats;
 mod teardown;
+mod tenants;
 mod updates;
 mod volumes;
 
+pub use attach::NodeStorage;
 pub use linux::LinuxVolumeHost;
 pub use port::{VolumeEvents, VolumeHost};
 pub use volumes::{VolumePorts, VolumeSettings, Volumes};

@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 /// A container of any kind, as far as volumes care.
 pub struct ContainerView<'a> {
     pub mounts: &'a [api::VolumeMount],
+    pub devices: &'a [api::VolumeDevice],
     pub security: Option<&'a api::SecurityContext>,
 }
 
@@ -17,17 +18,36 @@ pub struct ContainerView<'a> {
 pub fn containers(spec: &api::PodSpec) -> impl Iterator<Item = ContainerView<'_>> {
     let plain = spec.init_containers.iter().flatten().chain(&spec.containers).map(|c| ContainerView {
         mounts: c.volume_mounts.as_deref().unwrap_or_default(),
+        devices: c.volume_devices.as_deref().unwrap_or_default(),
         security: c.security_context.as_ref(),
     });
     plain.chain(spec.ephemeral_containers.iter().flatten().map(|c| ContainerView {
         mounts: c.volume_mounts.as_deref().unwrap_or_default(),
+        devices: c.volume_devices.as_deref().unwrap_or_default(),
         security: c.security_context.as_ref(),
     }))
 }
 
-/// The volumes that some container mounts, in the order of the specification. Others are never set up.
+/// How containers use a volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Uses {
+    pub mounted: bool,
+    /// As a device.
+    pub mapped: bool,
+}
+
+pub fn uses(spec: &api::PodSpec, volume: &str) -> Uses {
+    Uses {
+        mounted: containers(spec).flat_map(|c| c.mounts).any(|mount| mount.name == volume),
+        mapped: containers(spec).flat_map(|c| c.devices).any(|device| device.name == volume),
+    }
+}
+
+/// The volumes that some container uses, in the order of the specification. Others are never set up.
 pub fn wanted(spec: &api::PodSpec) -> Vec<&api::Volume> {
-    let used: BTreeSet<&str> = containers(spec).flat_map(|c| c.mounts).map(|m| m.name.as_str()).collect();
+    let mounted = containers(spec).flat_map(|c| c.mounts).map(|m| m.name.as_str());
+    let mapped = containers(spec).flat_map(|c| c.devices).map(|d| d.name.as_str());
+    let used: BTreeSet<&str> = mounted.chain(mapped).collect();
     spec.volumes.iter().flatten().filter(|volume| used.contains(volume.name.as_str())).collect()
 }
 
@@ -95,6 +115,7 @@ pub fn slim(pod: &api::Pod) -> api::Pod {
         resources: c.resources.clone(),
         security_context: user_only(c.security_context.as_ref()),
         volume_mounts: c.volume_mounts.clone(),
+        volume_devices: c.volume_devices.clone(),
         ..Default::default()
     };
     let spec = pod.spec.as_ref().map(|spec| api::PodSpec {
@@ -105,6 +126,7 @@ pub fn slim(pod: &api::Pod) -> api::Pod {
                 name: c.name.clone(),
                 security_context: user_only(c.security_context.as_ref()),
                 volume_mounts: c.volume_mounts.clone(),
+                volume_devices: c.volume_devices.clone(),
                 ..Default::default()
             };
             all.iter().map(slim).collect()

@@ -1,13 +1,15 @@
 //! Taking volumes away. What is there is read from disk and from the mount table, so it does not matter which life of
 //! the agent, or whose, has made it.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
-use crablet_model::PodRef;
+use crablet_model::{PodRef, PodUid};
+use tracing::warn;
 
+use crate::block;
 use crate::layout::{EMPTY_DIR, PodLayout};
-use crate::plugins;
-use crate::plugins::empty_dir;
+use crate::plugins::{self, disk, empty_dir, fc, iscsi, local, nfs};
 use crate::port::told;
 use crate::volumes::{Context, Volumes};
 
@@ -15,52 +17,183 @@ impl Volumes {
     /// Unmounts and removes all volumes and sub paths of the pod. Absent is fine.
     pub async fn tear_down(&self, id: &PodRef) -> Result<(), String> {
         let entry = self.entry(id);
+        // A set-up that hangs on a driver or a server is not waited for.
+        entry.leaving.say(true);
         let mut state = entry.state.lock().await;
+        entry.leaving.say(false);
         if state.gone {
             return Ok(());
         }
         // Whatever comes of it, nothing counts as set up any more.
         state.mounted.clear();
-        take_down(&self.ctx, &PodLayout::new(&self.ctx.root_dir, &id.uid)).await?;
+        state.disk_names.clear();
+        take_down(&self.ctx, &id.uid, &PodLayout::new(&self.ctx.root_dir, &id.uid)).await?;
         state.gone = true;
         self.forget(&id.uid);
         Ok(())
     }
 }
 
-async fn take_down(ctx: &Context, layout: &PodLayout) -> Result<(), String> {
-    // They are mounts of what lies in the volumes, which would stay busy.
-    remove_sub_paths(ctx, &layout.sub_paths()).await?;
-    let volumes = layout.volumes();
-    let mut errors = Vec::new();
-    for plugin in names(ctx, &volumes).await? {
-        let folder = volumes.join(&plugin);
-        for volume in names(ctx, &folder).await? {
-            if let Err(error) = remove_volume(ctx, layout, &plugin, &volume).await {
-                errors.push(format!("UnmountVolume.TearDown failed for volume {volume:?} : {error}"));
+/// Where volumes of drivers of CSI lie.
+pub(crate) const CSI: &str = "kubernetes.io~csi";
+
+impl Volumes {
+    /// What the last life of the agent has left: whose volumes still count as in use, and which disks nobody needs.
+    pub(crate) async fn look_back(&self) {
+        let ctx = &self.ctx;
+        let pods = ctx.root_dir.join("pods");
+        let mut strangers = BTreeSet::new();
+        for uid in ctx.host.names(&pods).await.unwrap_or_default() {
+            let uid = PodUid::new(uid);
+            let layout = PodLayout::new(&ctx.root_dir, &uid);
+            for base in [layout.volumes(), layout.devices()] {
+                let plugins = ctx.host.names(&base).await.unwrap_or_default();
+                if plugins.iter().any(|plugin| [CSI, iscsi::FOLDER, fc::FOLDER].contains(&plugin.as_str())) {
+                    strangers.insert(uid.clone());
+                }
             }
         }
+        let before = ctx.storage.borrow().in_use.clone();
+        ctx.attachments.start(strangers, &before);
+        sweep(ctx, &[local::FOLDER, iscsi::FOLDER, fc::FOLDER].map(str::to_owned).into()).await;
+    }
+}
+
+async fn take_down(ctx: &Context, uid: &PodUid, layout: &PodLayout) -> Result<(), String> {
+    // They are mounts of what lies in the volumes, which would stay busy.
+    remove_sub_paths(ctx, &layout.sub_paths()).await?;
+    let mut errors = Vec::new();
+    let mut plugins = BTreeSet::new();
+    for (base, is_device) in [(layout.volumes(), false), (layout.devices(), true)] {
+        for plugin in names(ctx, &base).await? {
+            let folder = base.join(&plugin);
+            let before = errors.len();
+            for volume in names(ctx, &folder).await? {
+                let removed = match is_device {
+                    false => remove_volume(ctx, uid, layout, &plugin, &volume).await.map_err(|error| {
+                        format!("UnmountVolume.TearDown failed for volume {volume:?} : {error}")
+                    }),
+                    true => remove_device(ctx, uid, &plugin, &volume).await.map_err(|error| {
+                        format!("UnmapVolume.UnmapBlockVolume failed for volume {volume:?} : {error}")
+                    }),
+                };
+                errors.extend(removed.err());
+            }
+            if errors.len() == before {
+                remove_folder(ctx, &folder).await?;
+            }
+            plugins.insert(plugin);
+        }
         if errors.is_empty() {
-            remove_folder(ctx, &folder).await?;
+            remove_folder(ctx, &base).await?;
+        }
+    }
+    if let Some(csi) = &ctx.csi {
+        // Published devices whose link a death has kept from being made, or has taken away too early.
+        for volume in csi.mapped(uid).await? {
+            remove_device(ctx, uid, CSI, &volume).await?;
         }
     }
     if !errors.is_empty() {
         return Err(errors.join("; "));
     }
-    remove_folder(ctx, &volumes).await?;
+    sweep(ctx, &plugins).await;
     let markers = layout.markers();
     ctx.host.remove_tree(&markers).await.map_err(|error| told("remove", &markers, &error))
 }
 
-async fn remove_volume(ctx: &Context, layout: &PodLayout, plugin: &str, volume: &str) -> Result<(), String> {
-    if !plugins::owns(plugin) {
-        let name = plugin.replace('~', "/");
-        return Err(format!(
-            "volumes of plugin {name:?} are not supported yet: unmount and remove it by hand"
-        ));
+async fn remove_volume(
+    ctx: &Context,
+    uid: &PodUid,
+    layout: &PodLayout,
+    plugin: &str,
+    volume: &str,
+) -> Result<(), String> {
+    let folder = layout.volume(plugin, volume);
+    if plugins::is_of_files(plugin) {
+        let marker = if plugin == EMPTY_DIR { volume.to_owned() } else { format!("wrapped_{volume}") };
+        return empty_dir::remove(ctx, layout, &marker, &folder).await;
     }
-    let marker = if plugin == EMPTY_DIR { volume.to_owned() } else { format!("wrapped_{volume}") };
-    empty_dir::remove(ctx, layout, &marker, &layout.volume(plugin, volume)).await
+    match (plugin, &ctx.csi) {
+        (nfs::FOLDER, _) => disk::take_away(ctx, &folder, true).await,
+        (local::FOLDER | iscsi::FOLDER | fc::FOLDER, _) => disk::take_away(ctx, &folder, false).await,
+        (CSI, Some(csi)) => csi.tear_down(uid, volume).await,
+        _ => Err(unknown(plugin)),
+    }
+}
+
+async fn remove_device(ctx: &Context, uid: &PodUid, plugin: &str, volume: &str) -> Result<(), String> {
+    let maps = global_maps(ctx, uid, plugin, volume).await?;
+    for global in &maps {
+        let _held = ctx.locks.hold(global).await;
+        block::unmap(ctx, uid, plugin, volume, global).await?;
+    }
+    if plugin == CSI {
+        match &ctx.csi {
+            Some(csi) => csi.unmap(uid, volume).await?,
+            None => return Err(unknown(plugin)),
+        }
+    }
+    // The link is the last to go, and stays where nothing else was found.
+    let link = PodLayout::new(&ctx.root_dir, uid).device(plugin, volume);
+    ctx.host.remove_file(&link).await.map_err(|error| told("remove", &link, &error))
+}
+
+/// Where the pod's device is bound. Only some plugins name the place by the volume, so the others are searched.
+async fn global_maps(
+    ctx: &Context,
+    uid: &PodUid,
+    plugin: &str,
+    volume: &str,
+) -> Result<Vec<PathBuf>, String> {
+    let own = block::global_map(&ctx.root_dir, plugin, volume);
+    match plugin {
+        local::FOLDER => Ok(vec![own]),
+        CSI => Ok(vec![own.join("dev")]),
+        iscsi::FOLDER | fc::FOLDER => {
+            let base = own.parent().map(Path::to_owned).unwrap_or(own);
+            let mut found = Vec::new();
+            let mut folders = vec![base];
+            // Two levels: interfaces, and disks below them.
+            for _ in 0..2 {
+                let mut deeper = Vec::new();
+                for folder in &folders {
+                    deeper.extend(names(ctx, folder).await?.into_iter().map(|name| folder.join(name)));
+                }
+                found.extend(deeper.iter().cloned());
+                folders = deeper;
+            }
+            let mut holding = Vec::new();
+            for folder in found {
+                if names(ctx, &folder).await?.iter().any(|name| name == uid.as_str()) {
+                    holding.push(folder);
+                }
+            }
+            Ok(holding)
+        }
+        _ => Err(unknown(plugin)),
+    }
+}
+
+fn unknown(plugin: &str) -> String {
+    let name = plugin.replace('~', "/");
+    format!("volumes of plugin {name:?} are not supported yet: unmount and remove it by hand")
+}
+
+/// Disks that were mounted for the node, and that no pod sees any more. Who waits for the pod's end does not wait for
+/// that: what fails is tried again with the next pod that has such a volume, and when the agent starts.
+pub(crate) async fn sweep(ctx: &Context, plugins: &BTreeSet<String>) {
+    for plugin in plugins {
+        let swept = match plugin.as_str() {
+            local::FOLDER => local::sweep(ctx).await,
+            iscsi::FOLDER => iscsi::sweep(ctx).await,
+            fc::FOLDER => fc::sweep(ctx).await,
+            _ => continue,
+        };
+        if let Err(error) = swept {
+            warn!(plugin, error, "UnmountDevice failed");
+        }
+    }
 }
 
 async fn remove_sub_paths(ctx: &Context, folder: &Path) -> Result<(), String> {
@@ -71,7 +204,7 @@ async fn remove_sub_paths(ctx: &Context, folder: &Path) -> Result<(), String> {
     let mounts = ctx.host.mounts(folder).await.map_err(|error| told("read mounts of", folder, &error))?;
     // The last one mounted is the first one to go.
     for mounted in mounts.iter().rev() {
-        ctx.host.unmount(&mounted.path).await.map_err(|error| {
+        ctx.host.unmount(&mounted.path, false).await.map_err(|error| {
             format!("error cleaning subpath mount {}", told("unmount", &mounted.path, &error))
         })?;
     }

@@ -1,5 +1,6 @@
 //! The task that renders volumes again when what they show has changed: an object, the pod itself, or a token that grows
-//! old. Nothing is looked at without a reason, and one timer waits for the next token or the next try.
+//! old. Nothing is looked at without a reason, and one timer waits for the next token or the next try. It also wakes
+//! those who wait for an attachment or for a driver, and looks once at what the last life of the agent has left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -11,8 +12,8 @@ use crablet_model::PodUid;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use jiff::Timestamp;
-use tokio::sync::Notify;
 use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::info;
 
@@ -73,6 +74,8 @@ struct Updates {
     running: FuturesUnordered<Render>,
     refresh: BTreeMap<PodUid, Timestamp>,
     retries: BTreeMap<PodUid, Retry>,
+    /// Looking at what the last life has left.
+    looking_back: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 struct Retry {
@@ -89,9 +92,13 @@ pub(crate) async fn run(volumes: Arc<Volumes>, mut changes: broadcast::Receiver<
         running: FuturesUnordered::new(),
         refresh: BTreeMap::new(),
         retries: BTreeMap::new(),
+        looking_back: None,
     };
+    let mut storage = volumes.ctx.storage.clone();
+    let mut drivers = volumes.ctx.csi.as_ref().map(|csi| csi.changed());
     let mut listening = true;
     loop {
+        updates.look_back();
         updates.begin();
         let next = updates.next_time();
         // Every arm may be dropped: a broadcast receiver and a notification keep what they have not given out.
@@ -106,12 +113,42 @@ pub(crate) async fn run(volumes: Arc<Volumes>, mut changes: broadcast::Receiver<
                 Err(RecvError::Closed) => listening = false,
             },
             () = volumes.inbox.notify.notified() => updates.take_in(),
+            () = done(&mut updates.looking_back) => updates.looking_back = None,
+            () = changed(Some(&mut storage)) => volumes.wake_all(),
+            () = changed(drivers.as_mut()) => volumes.wake_all(),
             () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => updates.look_at_clock(),
         }
     }
 }
 
+async fn done(work: &mut Option<Pin<Box<dyn Future<Output = ()> + Send>>>) {
+    match work {
+        Some(work) => work.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Never again once nobody can tell anything.
+async fn changed<T>(news: Option<&mut watch::Receiver<T>>) {
+    let heard = match news {
+        Some(news) => news.changed().await.is_ok(),
+        None => false,
+    };
+    if !heard {
+        std::future::pending::<()>().await;
+    }
+}
+
 impl Updates {
+    /// Once, as soon as there is a Node object that says what was in use before.
+    fn look_back(&mut self) {
+        let ctx = &self.volumes.ctx;
+        if self.looking_back.is_none() && !ctx.attachments.is_started() && ctx.storage.borrow().known {
+            let volumes = self.volumes.clone();
+            self.looking_back = Some(Box::pin(async move { volumes.look_back().await }));
+        }
+    }
+
     fn take_in(&mut self) {
         let volumes = self.volumes.clone();
         let news = std::mem::take(&mut *volumes.inbox.news());

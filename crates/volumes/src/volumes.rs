@@ -1,29 +1,29 @@
-//! Setting up the volumes of pods.
+//! The volumes of all pods: what is set up, and what is needed to set it up again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crablet_apiserver::Objects;
+use crablet_apiserver::{ApiServer, Objects};
 use crablet_host::Clock;
-use crablet_model::events::Event;
 use crablet_model::{PodRef, PodUid, api};
 use crablet_planner::pod::NodeFacts;
 use crablet_planner::pod::config::MountedVolume;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::error;
 
+use crate::attach::{Attachments, NodeStorage};
+use crate::csi::Csi;
+use crate::devices::Locks;
 use crate::layout::PodLayout;
-use crate::plugins::{self, Request};
-use crate::pod::{self, Owners, Shown};
-use crate::port::{SubPathError, VolumeEvents, VolumeHost, told};
+use crate::pod::{self, Shown};
+use crate::port::{SubPathError, VolumeEvents, VolumeHost};
+use crate::tenants::Tenants;
 use crate::updates::{self, Inbox};
-
-/// The reason of the event about a volume that cannot be had.
-const FAILED_MOUNT: &str = "FailedMount";
 
 pub struct VolumeSettings {
     /// Must have no symlinks in it, or the mount table cannot be read against it.
@@ -32,9 +32,17 @@ pub struct VolumeSettings {
 
 pub struct VolumePorts {
     pub objects: Arc<dyn Objects>,
+    /// For claims and their volumes, which nodes may not watch. `None` in standalone mode.
+    pub api: Option<Arc<dyn ApiServer>>,
     pub host: Arc<dyn VolumeHost>,
+    /// Volumes of CSI drivers. `None`: there are none.
+    pub csi: Option<Arc<Csi>>,
     pub clock: Arc<dyn Clock>,
     pub node: watch::Receiver<Arc<NodeFacts>>,
+    /// What the Node object says of attached volumes.
+    pub storage: watch::Receiver<Arc<NodeStorage>>,
+    /// For `status.volumesInUse` of the Node.
+    pub in_use: watch::Sender<Option<Arc<Vec<String>>>>,
     pub events: Arc<dyn VolumeEvents>,
     /// For the names of folders, which only have to differ.
     pub seed: u64,
@@ -44,10 +52,16 @@ pub struct VolumePorts {
 pub(crate) struct Context {
     pub root_dir: PathBuf,
     pub objects: Arc<dyn Objects>,
+    pub api: Option<Arc<dyn ApiServer>>,
     pub host: Arc<dyn VolumeHost>,
+    pub csi: Option<Arc<Csi>>,
     pub clock: Arc<dyn Clock>,
     pub node: watch::Receiver<Arc<NodeFacts>>,
-    events: Arc<dyn VolumeEvents>,
+    pub storage: watch::Receiver<Arc<NodeStorage>>,
+    pub events: Arc<dyn VolumeEvents>,
+    pub attachments: Attachments,
+    pub tenants: Tenants,
+    pub locks: Locks,
     rng: Mutex<fastrand::Rng>,
 }
 
@@ -69,10 +83,45 @@ pub struct Volumes {
 
 /// A pod whose volumes are, or are being, set up. Whoever changes something on disk holds `state`.
 pub(crate) struct Entry {
-    id: PodRef,
+    pub id: PodRef,
     /// What is needed to render the pod's volumes again.
     slim: Mutex<Slim>,
     pub state: tokio::sync::Mutex<State>,
+    /// Something that a volume waits for may have happened.
+    pub news: Notify,
+    /// The pod ends: whoever sets something up gives up.
+    pub leaving: Leaving,
+}
+
+/// Said once, heard by all who listen then or later.
+#[derive(Default)]
+pub(crate) struct Leaving {
+    said: AtomicBool,
+    notify: Notify,
+}
+
+impl Leaving {
+    pub fn say(&self, leaving: bool) {
+        self.said.store(leaving, Ordering::Release);
+        self.notify.notify_waiters();
+    }
+
+    /// The work, or nothing if the pod ends before it is done.
+    pub async fn or<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let heard = self.notify.notified();
+        tokio::pin!(heard);
+        // From here on it is not missed.
+        heard.as_mut().enable();
+        if self.said.load(Ordering::Acquire) {
+            return None;
+        }
+        // Dropping the work is what is wanted: taking down finds on disk how far it came.
+        tokio::select! {
+            biased;
+            () = heard => None,
+            done = work => Some(done),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -85,8 +134,14 @@ struct Slim {
 #[derive(Default)]
 pub(crate) struct State {
     pub mounted: BTreeMap<String, MountedVolume>,
+    /// The names on disk of those whose name there is not the pod's.
+    pub disk_names: BTreeMap<String, String>,
+    /// Those that have to be set up again by a certain time: they hold a token, or their driver wants it.
+    pub refreshed: BTreeSet<String>,
     /// The failure that was told last of each volume: it is not told again before it changes.
-    said: BTreeMap<String, String>,
+    pub said: BTreeMap<String, String>,
+    /// What was told last of all volumes together.
+    pub said_of_all: String,
     /// Taken down: whoever still holds the entry has to ask for another.
     pub gone: bool,
 }
@@ -101,47 +156,27 @@ pub(crate) struct Rendered {
 impl Volumes {
     /// Starts the task that keeps volumes up to date.
     pub fn start(settings: VolumeSettings, ports: VolumePorts, tasks: &mut JoinSet<()>) -> Arc<Self> {
-        let VolumePorts { objects, host, clock, node, events, seed } = ports;
-        let rng = Mutex::new(fastrand::Rng::with_seed(seed));
+        let VolumePorts { objects, api, host, csi, clock, node, storage, in_use, events, seed } = ports;
         // Listening begins before anything is set up, so that no change falls in between.
         let changes = objects.changes();
-        let ctx = Context { root_dir: settings.root_dir, objects, host, clock, node, events, rng };
+        let ctx = Context {
+            root_dir: settings.root_dir,
+            objects,
+            api,
+            host,
+            csi,
+            clock,
+            node,
+            storage,
+            events,
+            attachments: Attachments::new(in_use),
+            tenants: Tenants::default(),
+            locks: Locks::default(),
+            rng: Mutex::new(fastrand::Rng::with_seed(seed)),
+        };
         let volumes = Arc::new(Self { ctx, pods: Mutex::default(), inbox: Inbox::default() });
         tasks.spawn(updates::run(volumes.clone(), changes));
         volumes
-    }
-
-    /// Everything that the pod's containers mount is there afterwards. Costs nothing when it was set up before in this
-    /// life of the agent. The error is upstream's text and was told as an event.
-    pub async fn set_up(&self, pod: &api::Pod) -> Result<BTreeMap<String, MountedVolume>, String> {
-        let id = PodRef::of(pod);
-        let spec = pod.spec.as_ref().ok_or_else(|| format!("pod {id} has no specification"))?;
-        let wanted = pod::wanted(spec);
-        if wanted.is_empty() {
-            return Ok(BTreeMap::new());
-        }
-        let entry = self.entry(&id);
-        entry.take_in(pod);
-        let mut state = entry.state.lock().await;
-        if state.gone {
-            return Err(format!("the volumes of pod {id} were taken down meanwhile"));
-        }
-        if wanted.iter().all(|volume| state.mounted.contains_key(&volume.name)) {
-            return Ok(state.mounted.clone());
-        }
-        let layout = PodLayout::new(&self.ctx.root_dir, &id.uid);
-        for folder in [layout.volumes(), layout.plugins()] {
-            let made = self.ctx.host.make_folder(&folder, 0o750, 0o750).await;
-            made.map_err(|error| {
-                format!("error making pod data directories: {}", told("mkdir", &folder, &error))
-            })?;
-        }
-        let missing = wanted.into_iter().filter(|volume| !state.mounted.contains_key(&volume.name)).collect();
-        let done = self.render(&entry, &mut state, pod, spec, missing, false).await;
-        if let Some(at) = done.refresh_at {
-            self.inbox.refresh(&id.uid, at);
-        }
-        if done.failed { Err(state.said_of(&spec.volumes)) } else { Ok(state.mounted.clone()) }
     }
 
     /// The pod has changed: volumes that show it will show the new one soon. Unknown pods are passed over.
@@ -173,7 +208,8 @@ impl Volumes {
         let entry = self.known(&id.uid).ok_or_else(unknown)?;
         let state = entry.state.lock().await;
         let root = state.mounted.get(volume).ok_or_else(unknown)?;
-        let target = PodLayout::new(&self.ctx.root_dir, &id.uid).sub_path(volume, container, index);
+        let disk_name = state.disk_names.get(volume).map_or(volume, String::as_str);
+        let target = PodLayout::new(&self.ctx.root_dir, &id.uid).sub_path(disk_name, container, index);
         let bound = self.ctx.host.bind_sub_path(Path::new(&root.host_path), sub_path, &target).await;
         let (what, error) = match bound {
             Ok(()) => return Ok(target.display().to_string()),
@@ -184,77 +220,32 @@ impl Volumes {
         Err(format!("failed to {what} for volumeMount {volume:?} of container {container:?}"))
     }
 
-    /// Makes the volumes of a set-up pod show what is true now.
-    pub(crate) async fn render_again(&self, uid: &PodUid) -> Rendered {
-        let Some(entry) = self.known(uid) else { return Rendered::default() };
-        let state = &mut *entry.state.lock().await;
-        if state.gone {
-            return Rendered::default();
-        }
-        let json = entry.slim().json.clone();
-        let pod: api::Pod = match serde_json::from_slice(&json) {
-            Ok(pod) => pod,
-            Err(error) => {
-                error!(pod = entry.id.object_ref(), %error, "Failed to read the pod: its volumes stay as they are");
-                return Rendered { failed: true, refresh_at: None };
-            }
-        };
-        let Some(spec) = &pod.spec else { return Rendered::default() };
-        // What is mounted was wanted once; the pod at hand may be older than that.
-        let showing =
-            |volume: &&api::Volume| plugins::shows(volume) && state.mounted.contains_key(&volume.name);
-        let volumes = spec.volumes.iter().flatten().filter(showing).collect();
-        self.render(&entry, state, &pod, spec, volumes, true).await
-    }
-
-    async fn render(
-        &self,
-        entry: &Entry,
-        state: &mut State,
-        pod: &api::Pod,
-        spec: &api::PodSpec,
-        volumes: Vec<&api::Volume>,
-        again: bool,
-    ) -> Rendered {
-        let mut rendered = Rendered::default();
-        let owners = Owners::of(spec);
-        for volume in volumes {
-            let layout = PodLayout::new(&self.ctx.root_dir, &entry.id.uid);
-            let request = Request { ctx: &self.ctx, id: &entry.id, layout, pod, spec, owners, volume, again };
-            match Box::pin(plugins::set_up(&request)).await {
-                Ok(ready) => {
-                    state.said.remove(&volume.name);
-                    state.mounted.insert(volume.name.clone(), ready.mounted);
-                    rendered.refresh_at = [rendered.refresh_at, ready.refresh_at].into_iter().flatten().min();
-                }
-                Err(error) => {
-                    rendered.failed = true;
-                    self.say(&entry.id, state, &volume.name, &error);
-                }
-            }
-        }
-        rendered
-    }
-
-    fn say(&self, id: &PodRef, state: &mut State, volume: &str, error: &str) {
-        let text = format!("MountVolume.SetUp failed for volume {volume:?} : {error}");
-        if state.said.get(volume) == Some(&text) {
-            return;
-        }
-        error!(pod = id.object_ref(), podUID = id.uid.as_str(), volume, error, "MountVolume.SetUp failed");
-        self.ctx.events.emit(Event::warning(id, FAILED_MOUNT, text.clone()));
-        state.said.insert(volume.to_owned(), text);
-    }
-
     /// The pods whose volumes show one of the objects that `changed` picks.
     pub(crate) fn showing(&self, changed: impl Fn(&Shown) -> bool) -> Vec<PodUid> {
         let pods = self.pods();
-        pods.iter().filter(|(_, entry)| changed(&entry.slim().shown)).map(|(uid, _)| uid.clone()).collect()
+        let concerned = pods.iter().filter(|(_, entry)| changed(&entry.slim().shown));
+        concerned
+            .map(|(uid, entry)| {
+                entry.news.notify_waiters();
+                uid.clone()
+            })
+            .collect()
+    }
+
+    /// Whoever waits for something looks again.
+    pub(crate) fn wake_all(&self) {
+        self.pods().values().for_each(|entry| entry.news.notify_waiters());
     }
 
     pub(crate) fn entry(&self, id: &PodRef) -> Arc<Entry> {
         let make = || {
-            Arc::new(Entry { id: id.clone(), slim: Mutex::default(), state: tokio::sync::Mutex::default() })
+            Arc::new(Entry {
+                id: id.clone(),
+                slim: Mutex::default(),
+                state: tokio::sync::Mutex::default(),
+                news: Notify::new(),
+                leaving: Leaving::default(),
+            })
         };
         self.pods().entry(id.uid.clone()).or_insert_with(make).clone()
     }
@@ -262,9 +253,11 @@ impl Volumes {
     pub(crate) fn forget(&self, uid: &PodUid) {
         self.pods().remove(uid);
         self.inbox.forget(uid);
+        self.ctx.tenants.leave(uid);
+        self.ctx.attachments.release(uid);
     }
 
-    fn known(&self, uid: &PodUid) -> Option<Arc<Entry>> {
+    pub(crate) fn known(&self, uid: &PodUid) -> Option<Arc<Entry>> {
         self.pods().get(uid).cloned()
     }
 
@@ -278,8 +271,12 @@ impl Entry {
         self.slim.lock().unwrap_or_else(|dead| dead.into_inner())
     }
 
+    pub fn json(&self) -> Arc<[u8]> {
+        self.slim().json.clone()
+    }
+
     /// Before anything is fetched: a change meanwhile must find the pod.
-    fn take_in(&self, pod: &api::Pod) {
+    pub fn take_in(&self, pod: &api::Pod) {
         let mut slim = self.slim();
         slim.shown = Shown::by(pod);
         if slim.json.is_empty()
@@ -287,13 +284,5 @@ impl Entry {
         {
             slim.json = json.into();
         }
-    }
-}
-
-impl State {
-    /// The failures of the volumes that are not there, in the order of the specification.
-    fn said_of(&self, volumes: &Option<Vec<api::Volume>>) -> String {
-        let missing = volumes.iter().flatten().filter(|volume| !self.mounted.contains_key(&volume.name));
-        missing.filter_map(|v| self.said.get(&v.name)).map(String::as_str).collect::<Vec<_>>().join("; ")
     }
 }

@@ -74,18 +74,20 @@ async fn media_that_cannot_be_had_are_refused_in_upstreams_words() {
     let pod = pod(json!([
         { "name": "a", "emptyDir": { "medium": "HugePages-1Gi" } },
         { "name": "b", "emptyDir": { "medium": "Tape" } },
-        { "name": "c", "persistentVolumeClaim": { "claimName": "x" } },
+        { "name": "c", "flocker": { "datasetName": "x" } },
     ]));
     let expected = [
         "MountVolume.SetUp failed for volume \"a\" : medium HugePages-1Gi: hugePages storage requested, but there is \
          no resource request for huge pages",
         "MountVolume.SetUp failed for volume \"b\" : unknown storage medium \"Tape\"",
-        "MountVolume.SetUp failed for volume \"c\" : volumes of kind `persistentVolumeClaim` are not supported yet",
+        "MountVolume.SetUp failed for volume \"c\" : volumes of kind `flocker` are not supported yet",
     ];
     assert_eq!(agent.volumes.set_up(&pod).await.unwrap_err(), expected.join("; "));
     // The second try says the same and tells nobody again.
     assert_eq!(agent.volumes.set_up(&pod).await.unwrap_err(), expected.join("; "));
-    assert_eq!(agent.events.texts(), expected.map(|text| format!("FailedMount {text}")));
+    let mut told = agent.events.texts();
+    told.sort();
+    assert_eq!(told, expected.map(|text| format!("FailedMount {text}")));
 }
 
 #[tokio::test]
@@ -217,8 +219,9 @@ async fn errors_of_projected_sources_are_told_together() {
         { "podCertificate": { "keyType": "ED25519", "signerName": "s/s", "keyPath": "k" } },
     ]});
     let pod = pod(json!([{ "name": "p", "projected": projected }]));
-    let expected = "MountVolume.SetUp failed for volume \"p\" : [configmap \"one\" not found, projected source \
-                    `clusterTrustBundle` is not supported yet, projected source `podCertificate` is not supported yet]";
+    let expected = "MountVolume.SetUp failed for volume \"p\" : [configmap \"one\" not found, while getting \
+                    ClusterTrustBundle: clustertrustbundle.certificates.k8s.io \"b\" not found, projected source \
+                    `podCertificate` is not supported yet]";
     assert_eq!(agent.volumes.set_up(&pod).await.unwrap_err(), expected);
     assert_eq!(host.paths_below(folder("projected", "p")), [""; 0], "nothing is made for nothing");
 }

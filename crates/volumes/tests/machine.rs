@@ -114,7 +114,7 @@ async fn somebody_elses_mount_inside_a_volume_is_never_emptied() {
     let error = agent.volumes.tear_down(&PodRef::of(&pod)).await.unwrap_err();
     assert!(error.contains("is a mount point"), "{error}");
     assert_eq!(fs::read_to_string(precious.join("file")).unwrap(), "x");
-    host.unmount(&inner).await.unwrap();
+    host.unmount(&inner, false).await.unwrap();
     agent.volumes.tear_down(&PodRef::of(&pod)).await.unwrap();
     assert!(!inner.exists());
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use crablet_testbed::guard::{self, Group};
-use crablet_testbed::{Flavor, cluster, packages, pinned, say, scratch};
+use crablet_testbed::{Flavor, cluster, csi, packages, pinned, say, scratch};
 
 use self::tally::Tally;
 use self::targets::Only;
@@ -30,6 +30,7 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
         report.stage("packages", packages::ensure_runtime);
         runtimes = prepare_runtimes(&mut report);
         clusters = prepare_clusters(&mut report);
+        report.stage("csi-sanity", || csi::sanity::ensure().map(drop));
     }
     if only.is_none() {
         report.stage("format", || cargo(&["fmt", "--all", "--check"]));

@@ -104,7 +104,7 @@ impl Tokens {
         let issued = expires - SignedDuration::from_secs(life);
         let last_fifth = expires - SignedDuration::from_secs(life / 5);
         let refresh_at = (issued + OLDEST).min(last_fifth) - jitter;
-        Ok(Held { token: Token { text: answer.status.token, refresh_at }, expires })
+        Ok(Held { token: Token { text: answer.status.token, refresh_at, expires }, expires })
     }
 
     fn jitter(&self) -> SignedDuration {

@@ -81,7 +81,7 @@ impl Recorder {
             event.kind = involved.kind,
             apiVersion = "v1",
             r#type = %occurrence.kind,
-            reason = occurrence.reason,
+            reason = &*occurrence.reason,
             event.message = occurrence.message,
             "Event occurred"
         );
@@ -129,7 +129,7 @@ impl Sender {
     }
 
     async fn send(&mut self, event: &Outgoing) {
-        let (object, reason) = (object_ref(&event.occurrence), event.occurrence.reason);
+        let (object, reason) = (object_ref(&event.occurrence), &*event.occurrence.reason);
         for tries in 1..=TRIES {
             let Err(error) = self.try_to_send(event).await else { return };
             if !may_pass(&error) {

@@ -1,5 +1,7 @@
 //! An event as it is sent.
 
+use std::borrow::Cow;
+
 use crablet_model::events::{Event, EventKind, NodeEvent};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -28,7 +30,7 @@ pub(super) struct Involved {
 pub(super) struct Occurrence {
     pub at: Timestamp,
     pub kind: EventKind,
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     pub message: String,
     pub involved: Involved,
 }
@@ -53,7 +55,7 @@ impl Occurrence {
             uid: String::new(),
             field_path: None,
         };
-        Self { at, kind: event.kind, reason: event.reason, message: event.message, involved }
+        Self { at, kind: event.kind, reason: event.reason.into(), message: event.message, involved }
     }
 
     pub fn namespace(&self) -> &str {

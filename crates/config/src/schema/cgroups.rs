@@ -95,5 +95,6 @@ const SETTINGS: &[Setting] = &[
         .doc("None or TieredReservation. Needs the gate MemoryQoS."),
     field("singleProcessOOMKill", Bool)
         .pointer()
+        .acts()
         .doc("Out of memory ends one process of a container, not all. True on cgroup v1, false on v2."),
 ];

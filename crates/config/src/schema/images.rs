@@ -41,12 +41,16 @@ const SETTINGS: &[Setting] = &[
         .live()
         .doc("How many image pulls may begin at once before --registry-qps holds them back."),
     field("imagePullCredentialsVerificationPolicy", Text("POLICY"))
+        .acts()
         .doc("Whether a pod needs its own credentials for images that are already here: NeverVerify, NeverVerifyPreloadedImages (the default), NeverVerifyAllowlistedImages or AlwaysVerify."),
     field("preloadedImagesVerificationAllowlist", TextList("IMAGE"))
+        .acts()
         .doc("Images that need no credentials, with NeverVerifyAllowlistedImages. A name may end in `/*`."),
     flag("image-credential-provider-config", Path)
+        .acts()
         .doc("The configuration of the programs that know credentials for registries: a file, or a folder of them."),
     flag("image-credential-provider-bin-dir", Path)
+        .acts()
         .doc("The folder of the programs that know credentials for registries."),
     field("imageMinimumGCAge", Duration)
         .flag("minimum-image-ttl-duration")

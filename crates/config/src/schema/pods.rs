@@ -53,6 +53,7 @@ const SETTINGS: &[Setting] = &[
         .doc("As the field seccompDefault. Said by either, it holds."),
     field("allowedUnsafeSysctls", TextList("PATTERN"))
         .flag("allowed-unsafe-sysctls")
+        .acts()
         .doc("Unsafe sysctls that pods may set. A name may end in `*`."),
     field("podLogsDir", Path)
         .default("/var/log/pods")
@@ -99,6 +100,7 @@ const SETTINGS: &[Setting] = &[
         .doc("How changes of config maps and secrets are noticed: Get, Cache or Watch."),
     field("userNamespaces.idsPerPod", Int64)
         .pointer()
+        .acts()
         .doc("How many user ids a pod with a user namespace gets: a multiple of 65536 (the default)."),
     field("shutdownGracePeriod", Duration)
         .default("0s")

@@ -44,6 +44,12 @@ pub fn prepare(settings: &Settings) -> anyhow::Result<Prepared> {
     }
     take_limits(settings);
     folders::make(settings)?;
+    if settings.kubeconfig.is_some()
+        && let Err(error) = crablet_volumes::linux::make_shared(&settings.root_dir)
+    {
+        let path = settings.root_dir.display();
+        warn!(%path, %error, "Mounts of containers will not show outside of them: the root folder is not shared");
+    }
     Ok(Prepared { _lock: lock })
 }
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crablet_cri::{CriError, ErrorKind, Runtime, Streams};
 use crablet_host::Clock;
 use crablet_model::runtime::{ListedState, SandboxState};
-use crablet_model::{PodUid, api};
+use crablet_model::{PodUid, api, roster};
 use crablet_pods::view::View;
 use crablet_server::{ContainerName, Containers, KnownPod, Refusal};
 use serde_json::json;
@@ -28,12 +28,9 @@ impl Containers for ReachedContainers {
     fn pod(&self, namespace: &str, name: &str) -> Option<KnownPod> {
         let pod = self.spec(namespace, name)?;
         let spec = pod.spec.unwrap_or_default();
-        let ordinary = spec.containers.into_iter().map(|c| c.name);
-        let init = spec.init_containers.into_iter().flatten().map(|c| c.name);
-        let ephemeral = spec.ephemeral_containers.into_iter().flatten().map(|c| c.name);
         Some(KnownPod {
             uid: pod.metadata.uid.unwrap_or_default(),
-            containers: ordinary.chain(init).chain(ephemeral).collect(),
+            containers: roster::roster(&spec).map(|(_, container)| container.name.clone()).collect(),
         })
     }
 
@@ -155,12 +152,8 @@ impl ReachedContainers {
 
 /// `None`: the pod has no such container.
 fn has_terminal(pod: &api::Pod, container: &str) -> Option<bool> {
-    let spec = pod.spec.as_ref()?;
-    let ordinary = spec.containers.iter().map(|c| (&c.name, c.tty));
-    let init = spec.init_containers.iter().flatten().map(|c| (&c.name, c.tty));
-    let ephemeral = spec.ephemeral_containers.iter().flatten().map(|c| (&c.name, c.tty));
-    let mut all = ordinary.chain(init).chain(ephemeral);
-    all.find(|(name, _)| *name == container).map(|(_, tty)| tty.unwrap_or(false))
+    let (_, container) = roster::find(pod.spec.as_ref()?, container)?;
+    Some(container.tty.unwrap_or(false))
 }
 
 fn not_found(container: &str) -> Refusal {

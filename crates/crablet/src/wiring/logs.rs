@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use crablet_cri::Runtime;
-use crablet_model::api;
+use crablet_model::{api, roster};
 use crablet_pods::view::{Shown, View};
 use crablet_server::{LogFile, LogRefusal, Logs};
 use tokio::sync::watch;
@@ -26,12 +26,13 @@ impl Logs for FoundLogs {
         let Shown { pod: spec, status } =
             self.view.find(namespace, pod).ok_or_else(|| LogRefusal::NoPod { pod: pod.to_owned() })?;
         let spec: api::Pod = serde_json::from_slice(&spec).unwrap_or_default();
-        let named = spec.spec.iter().flat_map(|s| &s.containers).any(|c| c.name == container);
-        if !named {
+        if spec.spec.as_ref().and_then(|spec| roster::find(spec, container)).is_none() {
             return Err(LogRefusal::NoContainer { container: container.to_owned(), pod: pod.to_owned() });
         }
-        let status = status.map(|json| serde_json::from_slice::<api::PodStatus>(&json).unwrap_or_default());
-        let id = container_id(&status.unwrap_or_default(), pod, container, previous)?;
+        let status = status.and_then(|json| serde_json::from_slice::<api::PodStatus>(&json).ok());
+        // As upstream, what the API server has of the pod counts until this agent has something to say of it.
+        let status = status.or(spec.status).unwrap_or_default();
+        let id = container_id(&status, pod, container, previous)?;
         let bare = id.split_once("://").map_or(id.as_str(), |(_, bare)| bare);
         let found = self.runtime.container_status(bare).await.map_err(|error| {
             tracing::warn!(%error, containerID = id, "the runtime does not know where the log of a container is");
@@ -51,8 +52,7 @@ impl FoundLogs {
             let status = view.find(&name.0, &name.1).and_then(|shown| shown.status);
             let status: api::PodStatus =
                 status.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default();
-            let mut all = status.container_statuses.iter().flatten().filter(|s| s.name == name.2);
-            all.any(|s| {
+            status_of(&status, &name.2).is_some_and(|s| {
                 s.container_id.as_deref() == Some(&id)
                     && s.state.as_ref().is_some_and(|s| s.running.is_some())
             })
@@ -77,6 +77,13 @@ impl FoundLogs {
     }
 }
 
+/// What the status says of a container, whatever its role.
+fn status_of<'a>(status: &'a api::PodStatus, container: &str) -> Option<&'a api::ContainerStatus> {
+    let lists =
+        [&status.container_statuses, &status.init_container_statuses, &status.ephemeral_container_statuses];
+    lists.into_iter().flatten().flatten().find(|s| s.name == container)
+}
+
 /// Upstream's choice: the running one, else the one that ended last.
 fn container_id(
     status: &api::PodStatus,
@@ -85,7 +92,7 @@ fn container_id(
     previous: bool,
 ) -> Result<String, LogRefusal> {
     let (pod, container) = (pod.to_owned(), container.to_owned());
-    let Some(status) = status.container_statuses.iter().flatten().find(|s| s.name == container) else {
+    let Some(status) = status_of(status, &container) else {
         return Err(LogRefusal::NotAvailable { container, pod });
     };
     let state = status.state.clone().unwrap_or_default();
@@ -104,6 +111,7 @@ fn container_id(
     }
     match (before, &state.waiting) {
         (Some(id), _) => Ok(id),
+        (None, _) if ended_before.is_some() => Err(LogRefusal::Terminated { container, pod }),
         (None, Some(waiting)) => {
             let reason = waiting.reason.clone().unwrap_or_default();
             Err(LogRefusal::Waiting { container, pod, reason })

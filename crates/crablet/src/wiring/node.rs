@@ -11,11 +11,14 @@ use crablet_host::Clock;
 use crablet_model::api;
 use crablet_model::quantity::Quantity;
 use crablet_model::runtime::ListedImage;
-use crablet_node::{NodeHost, NodePorts, NodeSettings, NodeView, RuntimeState};
+use crablet_node::{CsiDrivers, NodeHost, NodePorts, NodeSettings, NodeView, RuntimeState};
+use crablet_planner::node::admission::AdmissionNode;
+use crablet_planner::node::admission::features::RESTART_ALL_CONTAINERS;
 use crablet_planner::pod::NodeFacts;
 use crablet_pods::cluster::Cluster;
 use crablet_pods::images::Images;
 use crablet_pods::pleg::RuntimeHealth;
+use crablet_volumes::NodeStorage;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -41,17 +44,24 @@ pub struct NodeSide {
     pub health: watch::Receiver<RuntimeHealth>,
     pub images: Arc<Images>,
     pub facts: watch::Sender<Arc<NodeFacts>>,
+    /// What volumes see of the Node, and what the Node tells of them.
+    pub storage: watch::Sender<Arc<NodeStorage>>,
+    pub volumes_in_use: watch::Receiver<Option<Arc<Vec<String>>>>,
+    /// For the judgement of new pods.
+    pub admission: watch::Sender<Arc<AdmissionNode>>,
     pub known: watch::Sender<bool>,
     pub cluster: Option<Arc<Cluster>>,
     pub seed: u64,
 }
 
 /// Starts the node and all who listen to it.
-pub fn join(settings: &Settings, side: NodeSide, tasks: &mut JoinSet<()>) -> watch::Receiver<Arc<NodeView>> {
+pub fn join(
+    settings: &Settings,
+    side: NodeSide,
+    tasks: &mut JoinSet<()>,
+) -> (watch::Receiver<Arc<NodeView>>, CsiDrivers) {
     let (state, is_healthy) = watch::channel(RuntimeState::default());
     let (listed, images) = watch::channel(Arc::new(Vec::<api::ContainerImage>::new()));
-    // No kind of volume that a controller attaches is there yet.
-    let (_, volumes_in_use) = watch::channel(Some(Arc::new(Vec::new())));
     let joined = side.api.is_some();
     let ports = NodePorts {
         api: side.api,
@@ -60,16 +70,19 @@ pub fn join(settings: &Settings, side: NodeSide, tasks: &mut JoinSet<()>) -> wat
         events: side.events,
         health: is_healthy,
         images,
-        volumes_in_use,
+        volumes_in_use: side.volumes_in_use,
         seed: side.seed,
     };
-    let view = crablet_node::start(node_settings(settings), ports, tasks).node();
+    let node = crablet_node::start(node_settings(settings), ports, tasks);
+    let view = node.node();
     tasks.spawn(follow_health(side.health, state));
     if joined {
         tasks.spawn(follow_images(side.runtime.clone(), side.images.pulled(), listed));
     }
-    tasks.spawn(follow_node(view.clone(), side.facts, side.known, side.cluster, side.runtime));
-    view
+    let told =
+        ToldOfNode { facts: side.facts, admission: side.admission, storage: side.storage, known: side.known };
+    tasks.spawn(follow_node(view.clone(), told, side.cluster, side.runtime));
+    (view, node.csi_drivers())
 }
 
 fn node_settings(settings: &Settings) -> NodeSettings {
@@ -192,19 +205,28 @@ fn shown(mut listed: Vec<ListedImage>) -> Vec<api::ContainerImage> {
     listed.into_iter().map(shown).collect()
 }
 
+/// Who hears of the Node.
+struct ToldOfNode {
+    facts: watch::Sender<Arc<NodeFacts>>,
+    admission: watch::Sender<Arc<AdmissionNode>>,
+    known: watch::Sender<bool>,
+    storage: watch::Sender<Arc<NodeStorage>>,
+}
+
 /// Tells everybody what the Node object says: addresses and amounts to the pods, its owner to the mirrors, pods' addresses
 /// to the runtime.
 async fn follow_node(
     mut view: watch::Receiver<Arc<NodeView>>,
-    facts: watch::Sender<Arc<NodeFacts>>,
-    known: watch::Sender<bool>,
+    told: ToldOfNode,
     cluster: Option<Arc<Cluster>>,
     runtime: Arc<dyn Runtime>,
 ) {
     let mut cidrs = Vec::new();
     loop {
         let node = view.borrow_and_update().clone();
-        facts.send_if_modified(|facts| {
+        super::admission::follow(&told.admission, &node);
+        super::storage::follow(&told.storage, &node);
+        told.facts.send_if_modified(|facts| {
             let mut fresh = (**facts).clone();
             take_in(&mut fresh, &node);
             // As upstream: a node that stands alone shows no address.
@@ -227,7 +249,7 @@ async fn follow_node(
             }
         }
         // Last: who waits for the node finds all of the above done.
-        known.send_if_modified(|known| !std::mem::replace(known, node.synced) && node.synced);
+        told.known.send_if_modified(|known| !std::mem::replace(known, node.synced) && node.synced);
         if view.changed().await.is_err() {
             return std::future::pending().await;
         }
@@ -248,8 +270,8 @@ fn take_in(facts: &mut NodeFacts, node: &NodeView) {
 }
 
 /// Of what upstream's nodes declare, what is there. The API server relies upon it.
-fn declared_features(settings: &Settings) -> Vec<String> {
-    let gate = |name: &str| settings.feature_gates.enabled(name);
-    let websockets = gate("NodeDeclaredFeatures") && gate(WEBSOCKETS);
-    websockets.then(|| WEBSOCKETS.to_owned()).into_iter().collect()
+pub fn declared_features(settings: &Settings) -> Vec<String> {
+    let gate = |name: &&str| settings.feature_gates.enabled(name);
+    let there = [WEBSOCKETS, RESTART_ALL_CONTAINERS].into_iter().filter(gate);
+    if gate(&"NodeDeclaredFeatures") { there.map(str::to_owned).collect() } else { Vec::new() }
 }

@@ -2,7 +2,7 @@
 
 use crablet_config::Settings;
 use crablet_planner::pod::NodeFacts;
-use crablet_pods::settings::{Folders, ImagePulls};
+use crablet_pods::settings::Folders;
 use crablet_pods::sources::SourceSettings;
 
 use crate::machine::Machine;
@@ -13,11 +13,6 @@ pub fn folders(settings: &Settings) -> Folders {
         pod_logs: settings.pod_logs_dir.clone(),
         container_logs: settings.container_logs_dir.clone(),
     }
-}
-
-pub fn image_pulls(settings: &Settings) -> ImagePulls {
-    let pulls = settings.image_pulls;
-    ImagePulls { parallel: pulls.parallel, qps: pulls.qps, burst: pulls.burst }
 }
 
 pub fn source_settings(settings: &Settings) -> SourceSettings {
@@ -41,6 +36,7 @@ pub fn node_facts(settings: &Settings, machine: &Machine) -> NodeFacts {
         allocatable_milli_cpu: machine.milli_cpus,
         allocatable_storage: 0,
         runtime_name: "containerd".to_owned(),
+        runtime_handlers: Vec::new(),
         network_ready: false,
         network_message: "container runtime status check may not have completed yet".to_owned(),
         root_dir: settings.root_dir.to_string_lossy().into_owned(),
@@ -49,6 +45,8 @@ pub fn node_facts(settings: &Settings, machine: &Machine) -> NodeFacts {
         cluster_domain: String::new(),
         resolv_conf: Default::default(),
         cpu_cfs_quota: false,
+        cpu_period: None,
+        oom_group: machine.cgroup_v2 && !settings.single_process_oom_kill,
         seccomp_default: false,
         extra_masked_paths: machine.masked_paths.clone(),
         selinux_enabled: machine.selinux_enabled,
@@ -66,6 +64,7 @@ pub fn set_changeable(node: &mut NodeFacts, settings: &Settings) {
     node.cluster_dns = settings.cluster_dns.iter().map(ToString::to_string).collect();
     node.cluster_domain.clone_from(&settings.cluster_domain);
     node.cpu_cfs_quota = settings.cpu_cfs_quota;
+    node.cpu_period = i64::try_from(settings.cpu_cfs_quota_period.as_micros()).ok();
     node.seccomp_default = settings.seccomp_default;
     node.max_crash_loop_seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
 }

@@ -10,7 +10,7 @@ use crablet_testbed::wait::Deadline;
 use crablet_testbed::{http, images};
 use serde_json::json;
 
-use super::support::{QUIET, Room, ensure_has, kubelet, main_container, shell, shell_pod};
+use super::support::{QUIET, Room, ensure_has, kubelet, main_container, shell_pod};
 
 pub fn a_pod_runs_and_can_be_looked_at(room: &Room<'_>) -> Result<()> {
     let image = format!("--image={}", images::WEB);
@@ -110,11 +110,12 @@ pub fn what_is_not_supported_waits_and_says_so(room: &Room<'_>) -> Result<()> {
     if kubelet() == Kubelet::Upstream {
         return Ok(());
     }
-    let mut first = shell_pod("with-init", QUIET);
-    first["spec"]["initContainers"] = json!([shell("before", "true")]);
-    let mut probed = shell_pod("probed", QUIET);
-    probed["spec"]["containers"][0]["readinessProbe"] = json!({ "exec": { "command": ["true"] } });
-    for (pod, field) in [(&first, "spec.initContainers"), (&probed, "spec.containers[0].readinessProbe")] {
+    let mut claiming = shell_pod("claiming", QUIET);
+    claiming["spec"]["nodeName"] = json!("node");
+    claiming["spec"]["resourceClaims"] = json!([{ "name": "device", "resourceClaimName": "nobody-has-it" }]);
+    let mut cloned = shell_pod("cloned", QUIET);
+    cloned["spec"]["volumes"] = json!([{ "name": "code", "gitRepo": { "repository": "file:///nowhere" } }]);
+    for (pod, field) in [(&claiming, "spec.resourceClaims"), (&cloned, "spec.volumes[0].gitRepo")] {
         let name = pod["metadata"]["name"].as_str().context("it has a name")?;
         room.create(pod)?;
         let reason =

@@ -25,8 +25,8 @@ pub fn bad_manifests_are_named_and_harm_nobody(node: &Node) -> Result<()> {
         &quiet_pod("image").replace("crablet.test/busybox:1", "UPPER CASE"),
     )?;
     node.agent.put_manifest(
-        "no-probes.yaml",
-        &(quiet_pod("probes") + "    livenessProbe:\n      tcpSocket:\n        port: 80\n"),
+        "no-devices.yaml",
+        &(quiet_pod("devices") + "    resources:\n      limits:\n        example.com/device: 1\n"),
     )?;
     // The later of two manifests with one name wins, as upstream: here it is the one that runs already.
     node.agent.put_manifest("clash.yaml", &quiet_pod("fine").replace("3600", "3601"))?;
@@ -39,7 +39,7 @@ pub fn bad_manifests_are_named_and_harm_nobody(node: &Node) -> Result<()> {
         ("not-yaml", "not-yaml"),
         ("wrong-type.yaml", "terminationGracePeriodSeconds"),
         ("bad-image.yaml", "spec.containers[0].image"),
-        ("no-probes.yaml", "spec.containers[0].livenessProbe"),
+        ("no-devices.yaml", "spec.containers[0].resources.limits[example.com/device]"),
         ("clash.yaml", "clash.yaml"),
         ("huge.yaml", "huge.yaml"),
         ("broken-link", "broken-link"),

@@ -5,6 +5,7 @@
 
 mod back_off;
 mod grace;
+mod order;
 mod policy;
 mod untouched;
 
@@ -29,6 +30,7 @@ pub fn check(world: &World, trace: &[TraceEntry]) -> Vec<Broken> {
     let mut broken = violations(world, &history);
     broken.extend(untouched::check(&history));
     broken.extend(policy::check(&history));
+    broken.extend(order::check(&history, kind != Kind::BadDisk));
     // What could not be written down, or read again, is not known to the next life.
     if kind != Kind::BadDisk {
         broken.extend(back_off::check(&history));
@@ -62,6 +64,8 @@ fn violations(world: &World, history: &History<'_>) -> Vec<Broken> {
             {
                 continue;
             }
+            // In a new sandbox init containers begin afresh, with logs of their own.
+            ViolationKind::RestartCountFell if message.contains("/i") => continue,
             // Neither the record nor the logs could be read.
             ViolationKind::RestartCountFell if world.story.kind == Kind::BadDisk => continue,
             ViolationKind::RestartCountFell => "restart counts never fall",
@@ -213,9 +217,10 @@ fn are_ready_in_time(
     let mut broken = Vec::new();
     for (pod, plan) in world.story.pods.iter().enumerate().skip(first) {
         let is_simple = |c: &super::pods::ContainerPlan| {
-            c.behaviour.lives.len() == 1 && (c.image == PRESENT || c.image == PULLED)
+            c.behaviour.lives.len() == 1 && !c.fails_first() && (c.image == PRESENT || c.image == PULLED)
         };
-        if plan.expected() != Expected::Ready || !plan.containers.iter().all(is_simple) {
+        let is_plain = plan.init.is_empty() && plan.containers.iter().all(is_simple);
+        if plan.expected() != Expected::Ready || !is_plain {
             continue;
         }
         let Some(put) = history.changes_of(pod).find(|change| change.manifest == Manifest::Version(0)) else {

@@ -76,6 +76,46 @@ pub fn stops_the_healthy(facts: &Facts<'_>) -> Plan {
     plan
 }
 
+/// Nobody waits for init containers.
+pub fn impatient(facts: &Facts<'_>) -> Plan {
+    let mut plan = plan(facts);
+    let spec = facts.pod.and_then(|pod| pod.spec.as_ref());
+    let first = spec.and_then(|spec| spec.containers.first());
+    let ready = facts.runtime.sandboxes.iter().find(|s| s.state == SandboxState::Ready);
+    let has_init = spec.is_some_and(|spec| spec.init_containers.iter().flatten().next().is_some());
+    if let (Wish::Run, Some(first), Some(sandbox), true) = (facts.wish, first, ready, has_init)
+        && facts.runtime.instances(&first.name).next().is_none()
+        && !plan
+            .actions
+            .iter()
+            .map(Action::key)
+            .chain(facts.session.ops.keys().cloned())
+            .any(|key| matches!(key, crablet_planner::pod::OpKey::Start(name) if name == first.name))
+    {
+        plan.actions.push(Action::StartContainer {
+            container: first.name.clone(),
+            attempt: 0,
+            sandbox_id: sandbox.id.clone(),
+            image: PreparedImage {
+                image_ref: first.image.clone().unwrap_or_default(),
+                uid: None,
+                username: String::new(),
+            },
+        });
+    }
+    plan
+}
+
+/// When a pod ends, sidecars are stopped like everybody else.
+pub fn forgets_who_needs_whom(facts: &Facts<'_>) -> Plan {
+    let Some(pod) = facts.pod.filter(|_| matches!(facts.wish, Wish::End(_))) else { return plan(facts) };
+    let mut pod = pod.clone();
+    for container in pod.spec.iter_mut().flat_map(|spec| spec.init_containers.iter_mut().flatten()) {
+        container.restart_policy = None;
+    }
+    plan(&Facts { pod: Some(&pod), ..*facts })
+}
+
 /// Everybody gets two seconds to stop.
 pub fn no_grace(facts: &Facts<'_>) -> Plan {
     let mut plan = plan(facts);

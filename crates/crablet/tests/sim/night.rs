@@ -4,14 +4,14 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use crablet_cri::fake::{Call, Cause, Life, TraceEntry, What};
-use crablet_model::PodUid;
 use crablet_model::names::phase;
 use crablet_model::runtime::{Container, SandboxState};
+use crablet_model::{PodUid, Role};
 
 use super::Broken;
 use super::cluster::checks;
 use super::invariants;
-use super::pods::{Expected, Policy};
+use super::pods::{ContainerPlan, Expected, Policy};
 use super::story::Story;
 use super::world::{Manifest, Variant, World};
 
@@ -143,10 +143,14 @@ struct Seen<'a> {
     expected: Expected,
     phase: String,
     ready: bool,
-    /// The newest instance of each container, in the order of the specification.
-    newest: Vec<Option<&'a Container>>,
+    /// Each container with its newest instance, in the order of the specification.
+    newest: Vec<(Role, Option<&'a Container>)>,
     /// Of each newest instance: it runs in a sandbox that is up, is of the wanted version, and will run for ever.
     is_steady: Vec<bool>,
+    /// Some instance is of another version than the wanted one: the next is on its way.
+    is_replaced: bool,
+    /// Some sidecar keeps ending.
+    sidecars_loop: bool,
     sandbox_ready: bool,
     lost_its_sandbox: bool,
 }
@@ -156,9 +160,9 @@ impl<'a> Seen<'a> {
         let plan = &world.story.pods[pod];
         let shown = world.agent().into_iter().flat_map(|agent| agent.view().summary().pods);
         let shown = shown.into_iter().find(|shown| shown.uid == uid.as_str());
-        let newest = plan.containers.iter().map(|c| {
+        let newest = plan.everyone().map(|c| {
             let instances = containers.iter().filter(|seen| seen.uid == *uid && seen.name == c.name);
-            instances.max_by_key(|seen| seen.restart_count)
+            (c.role, instances.max_by_key(|seen| seen.restart_count))
         });
         let newest: Vec<_> = newest.collect();
         let version = match world.manifests[pod] {
@@ -167,11 +171,17 @@ impl<'a> Seen<'a> {
         };
         let sandboxes = world.runtime.sandboxes();
         let is_up = |id: &str| sandboxes.iter().any(|s| s.id == id && s.state == SandboxState::Ready);
-        let is_steady = plan.containers.iter().zip(&newest).enumerate().map(|(number, (planned, seen))| {
+        let wanted_image = |(number, planned): (usize, &ContainerPlan)| planned.image_in(number, version);
+        let wanted: Vec<String> = plan.containers.iter().enumerate().map(wanted_image).collect();
+        let regular = newest.iter().skip(plan.init.len()).map(|(_, seen)| *seen);
+        let is_replaced = regular.zip(&wanted).any(|(seen, image)| seen.is_some_and(|c| c.image != *image));
+        let is_steady = plan.everyone().zip(&newest).enumerate().map(|(number, (planned, (_, seen)))| {
+            let number = number.checked_sub(plan.init.len()).unwrap_or(usize::MAX);
             seen.is_some_and(|c| {
                 c.state.is_running()
                     && is_up(&c.sandbox_id)
                     && c.image == planned.image_in(number, version)
+                    && !(planned.fails_first() && c.restart_count == 0)
                     && *planned.behaviour.life(c.restart_count) == Life::Forever
             })
         });
@@ -189,6 +199,8 @@ impl<'a> Seen<'a> {
             ready: shown.is_some_and(|shown| shown.ready),
             newest,
             is_steady,
+            is_replaced,
+            sidecars_loop: plan.init.iter().any(ContainerPlan::loops_beside),
             sandbox_ready: sandboxes.iter().any(|s| s.uid == *uid && s.state == SandboxState::Ready),
             lost_its_sandbox: world.runtime.read_trace(|trace| trace.iter().any(is_loss)),
         }
@@ -207,14 +219,42 @@ impl<'a> Seen<'a> {
 
     /// Nothing about the pod will change unless somebody interferes.
     fn rests(&self) -> bool {
+        if self.ended().is_some() || self.failed_init() {
+            return true;
+        }
+        self.work_rests(false)
+    }
+
+    /// The same, perhaps but for sidecars.
+    fn work_rests(&self, whatever_sidecars_do: bool) -> bool {
         let mut all = self.newest.iter().zip(&self.is_steady);
-        all.all(|(newest, is_steady)| *is_steady || self.final_code(*newest).is_some())
+        all.all(|((role, newest), is_steady)| match role {
+            Role::Sidecar if whatever_sidecars_do => true,
+            Role::Init => newest.is_none_or(|c| c.state.exit().is_some_and(|exit| exit.code == 0)),
+            Role::Sidecar => *is_steady,
+            _ => *is_steady || self.final_code(*newest).is_some(),
+        })
+    }
+
+    fn is_done(&self) -> bool {
+        self.rests() && !self.is_replaced
+    }
+
+    /// What the regular containers ended with, if none of them runs again.
+    fn ended(&self) -> Option<Vec<i32>> {
+        let regular = self.newest.iter().filter(|(role, _)| *role == Role::Regular);
+        regular.map(|(_, newest)| self.final_code(*newest)).collect()
+    }
+
+    /// An init container has failed that does not run again.
+    fn failed_init(&self) -> bool {
+        let mut init = self.newest.iter().filter(|(role, _)| *role == Role::Init);
+        init.any(|(_, newest)| self.final_code(*newest).is_some_and(|code| code != 0))
     }
 
     fn check(&self) -> Result<(), String> {
         let Self { phase, expected, .. } = self;
-        let ended: Vec<Option<i32>> = self.newest.iter().map(|c| self.final_code(*c)).collect();
-        if let Some(codes) = ended.iter().copied().collect::<Option<Vec<i32>>>() {
+        if let Some(codes) = self.ended().or_else(|| self.failed_init().then(|| vec![1])) {
             let right = if codes.iter().all(|code| *code == 0) { phase::SUCCEEDED } else { phase::FAILED };
             if phase != right {
                 return Err(format!("ended with {codes:?} and is {phase}, not {right}"));
@@ -231,9 +271,11 @@ impl<'a> Seen<'a> {
         let is_right = match expected {
             // Whatever accidents ended some containers for good, the others run on.
             _ if self.rests() => {
-                let all_ready = self.is_steady.iter().all(|steady| *steady);
+                let mut all = self.newest.iter().zip(&self.is_steady);
+                let all_ready = all.all(|((role, _), steady)| *role == Role::Init || *steady);
                 phase == phase::RUNNING && self.ready == all_ready
             }
+            _ if self.sidecars_loop && self.work_rests(true) => phase == phase::RUNNING,
             Expected::Ready | Expected::Ends => false,
             Expected::Loops => phase == phase::RUNNING || phase == phase::PENDING,
             Expected::Pending => phase == phase::PENDING,
@@ -248,7 +290,7 @@ async fn restart(world: &mut World) -> Vec<Broken> {
     let containers = world.runtime.containers();
     let stable: Vec<(String, PodUid)> = (0..world.manifests.len())
         .filter_map(|pod| Some((pod, world.uid(pod)?)))
-        .filter(|(pod, uid)| Seen::of(world, *pod, uid, &containers).rests() && is_quiet(world, uid))
+        .filter(|(pod, uid)| Seen::of(world, *pod, uid, &containers).is_done() && is_quiet(world, uid))
         .filter(|(_, uid)| !containers.iter().any(|c| c.uid == *uid && is_being_stopped(world, c)))
         .map(|(pod, uid)| (world.story.pods[pod].name.clone(), uid))
         .collect();

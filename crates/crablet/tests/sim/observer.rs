@@ -102,8 +102,13 @@ impl Observer {
 /// What may not differ between one published status of a pod and the next.
 pub fn compare(before: &PodStatus, after: &PodStatus) -> Vec<(&'static str, String)> {
     let mut broken = Vec::new();
-    for earlier in before.container_statuses.iter().flatten() {
-        let later = after.container_statuses.iter().flatten().find(|c| c.name == earlier.name);
+    let all = |status: &PodStatus| {
+        let init = status.init_container_statuses.iter().flatten();
+        init.chain(status.container_statuses.iter().flatten()).cloned().collect::<Vec<_>>()
+    };
+    let after_all = all(after);
+    for earlier in &all(before) {
+        let later = after_all.iter().find(|c| c.name == earlier.name);
         if let Some(later) = later
             && later.restart_count < earlier.restart_count
         {

@@ -2,18 +2,21 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | [`parts`] | init containers, sidecars, hooks and probes |
 //! | [`volumes`] | the volumes of pods that an API server has, and what should be in them |
 
+pub mod parts;
 pub mod volumes;
 
 use std::time::Duration;
 
 use crablet_cri::fake::{Behaviour, FakeImage, Life, OnTerm, Pull};
-use crablet_model::PodUid;
 use crablet_model::manifest::{Origin, decode_pod};
 use crablet_model::names::annotation;
+use crablet_model::{PodUid, Role};
 use fastrand::Rng;
 
+use self::parts::Liveness;
 use self::volumes::Volume;
 
 pub const NODE: &str = "sim";
@@ -39,8 +42,12 @@ impl Policy {
 #[derive(Clone, Debug)]
 pub struct ContainerPlan {
     pub name: String,
+    pub role: Role,
     pub image: &'static str,
     pub behaviour: Behaviour,
+    /// Seconds that its hook takes.
+    pub pre_stop: Option<u64>,
+    pub liveness: Option<Liveness>,
 }
 
 /// Who has a pod.
@@ -58,6 +65,8 @@ pub struct PodPlan {
     pub pinned: bool,
     pub policy: Policy,
     pub grace_seconds: u32,
+    /// Init containers and sidecars.
+    pub init: Vec<ContainerPlan>,
     pub containers: Vec<ContainerPlan>,
 }
 
@@ -74,6 +83,8 @@ pub enum Expected {
     Pending,
 }
 
+/// The number of a container whose image no edit changes.
+const NEVER_EDITED: usize = usize::MAX;
 /// A pod of the API server is edited less often than this; from here on a version is another pod of the same name.
 pub const EDITS: u32 = 10;
 
@@ -108,13 +119,16 @@ impl PodPlan {
             6..8 => Policy::OnFailure,
             _ => Policy::Never,
         };
-        let containers = (0..rng.usize(1..=3)).map(|n| ContainerPlan::random(rng, n)).collect();
+        let containers =
+            (0..rng.usize(1..=3)).map(|n| ContainerPlan::random(rng, n).with_extras(rng, policy)).collect();
+        let init = ContainerPlan::some_init(rng);
         Self {
             name: format!("pod{number}"),
             home: Home::Manifest,
             pinned: rng.u8(0..4) == 0,
             policy,
             grace_seconds: [1, 2, 5, 10, 30, 60][rng.usize(0..6)],
+            init,
             containers,
         }
     }
@@ -128,6 +142,11 @@ impl PodPlan {
             pinned: false,
             ..Self::random(rng, number)
         }
+    }
+
+    /// Those that come first, first.
+    pub fn everyone(&self) -> impl Iterator<Item = &ContainerPlan> {
+        self.init.iter().chain(&self.containers)
     }
 
     pub fn is_of_api(&self) -> bool {
@@ -157,6 +176,7 @@ impl PodPlan {
     pub fn manifest(&self, version: u32) -> String {
         let containers: Vec<_> =
             self.containers.iter().enumerate().map(|(n, c)| c.json(n, version)).collect();
+        let init: Vec<_> = self.init.iter().map(|c| c.json(NEVER_EDITED, version)).collect();
         let mut pod = serde_json::json!({
             "apiVersion": "v1",
             "kind": "Pod",
@@ -164,6 +184,7 @@ impl PodPlan {
             "spec": {
                 "restartPolicy": self.policy.name(),
                 "terminationGracePeriodSeconds": self.grace_seconds,
+                "initContainers": init,
                 "containers": containers,
             },
         });
@@ -201,6 +222,7 @@ impl PodPlan {
                 "securityContext": {},
                 "schedulerName": "default-scheduler",
                 "enableServiceLinks": true,
+                "initContainers": self.init.iter().map(|c| container((NEVER_EDITED, c))).collect::<Vec<_>>(),
                 "containers": self.containers.iter().enumerate().map(container).collect::<Vec<_>>(),
                 "volumes": self.volumes().iter().map(Volume::json).collect::<Vec<_>>(),
             },
@@ -230,11 +252,13 @@ impl PodPlan {
     pub fn expected(&self) -> Expected {
         let all = |outcome| self.containers.iter().all(|c| c.comes_to(self.policy) == outcome);
         let any = |outcome| self.containers.iter().any(|c| c.comes_to(self.policy) == outcome);
-        if any(Expected::Pending) {
+        if let Some(stuck) = self.init.iter().find_map(|c| c.holds_up(self.policy)) {
+            stuck
+        } else if any(Expected::Pending) {
             Expected::Pending
         } else if all(Expected::Ends) {
             Expected::Ends
-        } else if all(Expected::Ready) {
+        } else if all(Expected::Ready) && !self.init.iter().any(ContainerPlan::loops_beside) {
             Expected::Ready
         } else {
             Expected::Loops
@@ -252,15 +276,18 @@ impl ContainerPlan {
         };
         let last_words = if rng.bool() { "bye".to_owned() } else { String::new() };
         let behaviour = Behaviour { lives: lives(rng), on_term: on_term(rng), last_words };
-        Self { name: format!("c{number}"), image, behaviour }
+        let (role, pre_stop, liveness) = (Role::Regular, None, None);
+        Self { name: format!("c{number}"), role, image, behaviour, pre_stop, liveness }
     }
 
     fn json(&self, number: usize, version: u32) -> serde_json::Value {
-        serde_json::json!({
+        let mut container = serde_json::json!({
             "name": self.name,
             "image": self.image_in(number, version),
             "imagePullPolicy": "IfNotPresent",
-        })
+        });
+        self.add_extras(&mut container);
+        container
     }
 
     /// The image in a version of the pod: every other edit changes that of the first container.

@@ -345,7 +345,7 @@ impl Draft<'_> {
     fn accidents(&mut self, pods: &[PodPlan]) {
         for _ in 0..self.rng.usize(0..5) {
             let pod = self.rng.usize(0..pods.len());
-            let container = self.rng.usize(0..pods[pod].containers.len());
+            let container = self.rng.usize(0..pods[pod].everyone().count());
             let moment = match self.rng.u8(0..4) {
                 0 => Moment::LoseSandbox { pod, with_containers: self.rng.bool() },
                 1 => Moment::LoseTrack { pod, container },

@@ -29,6 +29,7 @@ use super::cluster::operator::Cluster;
 use super::cluster::story::Event;
 use super::machine;
 use super::observer::Observer;
+use super::pods::parts::commands;
 use super::pods::{MANIFESTS, NODE, images};
 use super::story::{Family, Kind, Moment, Story};
 
@@ -36,6 +37,8 @@ pub const ROOT: &str = "/var/lib/kubelet";
 pub const POD_LOGS: &str = "/var/log/pods";
 pub const CONTAINER_LOGS: &str = "/var/log/containers";
 const RECORD: &str = "crablet.json";
+/// In the trace.
+pub const AGENT_STARTS: &str = "agent starts";
 
 /// More steps through ports than any night needs: an agent that takes them is running in circles.
 const STEP_LIMIT: u64 = 400_000;
@@ -146,6 +149,7 @@ impl World {
         let mut settings = story.runtime.clone();
         settings.trace_reads = variant.trace_reads;
         let runtime = FakeRuntime::new(settings, rng.fork(), Arc::new(move || wall.now()));
+        runtime.set_commands(commands());
         let disk = files.clone();
         runtime.set_write_file(Arc::new(move |path, content| {
             disk.try_put(path, content).map_err(|e| e.to_string())
@@ -164,7 +168,7 @@ impl World {
             runtime.put_image(&name, image);
         }
         for pod in &story.pods {
-            for container in &pod.containers {
+            for container in pod.everyone() {
                 runtime.behave(&pod.full_name(), &container.name, container.behaviour.clone());
             }
         }
@@ -215,7 +219,7 @@ impl World {
         if self.agent.is_some() || self.is_running_in_circles() {
             return;
         }
-        self.runtime.note("agent starts");
+        self.runtime.note(AGENT_STARTS);
         let files = self.files.clone();
         // A disk that does not take records, or does not give them back, does not let the next life remember.
         let remembers = self.story.kind != Kind::BadDisk;
@@ -231,7 +235,9 @@ impl World {
             api: self.cluster.as_ref().map(|cluster| cluster.api.clone() as Arc<dyn ApiServer>),
             node_host: self.machine.node.clone(),
             volume_host: Arc::new(self.machine.volumes.clone()),
+            plugins_registry: None,
             cgroups: self.machine.cgroups(),
+            credential_providers: Vec::new(),
             seed: self.rng.u64(..),
             plan: self.plan,
         };
@@ -327,12 +333,12 @@ impl World {
             }
             Moment::KillContainer { pod, container } => {
                 if let Some(uid) = self.uid(pod) {
-                    self.runtime.kill_container(&uid, &self.story.pods[pod].containers[container].name, 137);
+                    self.runtime.kill_container(&uid, &self.name_of(pod, container), 137);
                 }
             }
             Moment::LoseTrack { pod, container } => {
                 if let Some(uid) = self.uid(pod) {
-                    self.runtime.lose_track(&uid, &self.story.pods[pod].containers[container].name);
+                    self.runtime.lose_track(&uid, &self.name_of(pod, container));
                 }
             }
             Moment::Disk(chaos) => self.files.set_chaos(chaos),
@@ -346,6 +352,10 @@ impl World {
             Moment::Cluster(event) => self.happens_in_cluster(event),
             Moment::ClockJump(seconds) => self.clock.jump(SignedDuration::from_secs(seconds)),
         }
+    }
+
+    fn name_of(&self, pod: usize, container: usize) -> String {
+        self.story.pods[pod].everyone().nth(container).map(|c| c.name.clone()).unwrap_or_default()
     }
 
     pub fn changed(&mut self, pod: usize, manifest: Manifest, grace_seconds: Option<u32>) {

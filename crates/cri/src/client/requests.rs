@@ -3,10 +3,13 @@
 use crablet_model::PodUid;
 use crablet_model::names::label;
 use crablet_model::runtime::{
-    ContainerConfig, ContainerSecurity, DnsConfig, LinuxResources, Map, Mount, NamespaceMode,
-    NamespaceOptions, PortMapping, Propagation, Protocol, SandboxConfig, SeccompProfile, SelinuxLabel,
+    Capabilities, ContainerConfig, ContainerSecurity, Device, DnsConfig, GroupsPolicy, IdRange, ImageMount,
+    LinuxResources, Map, Mount, NamespaceMode, NamespaceOptions, PortMapping, Propagation, Protocol,
+    SandboxConfig, SecurityProfile, SelinuxLabel,
 };
 use crablet_protos::cri as wire;
+
+use crate::port::RegistryAuth;
 
 pub fn uid_selector(uid: Option<&PodUid>) -> Map {
     uid.map(|uid| (label::POD_UID.to_owned(), uid.to_string())).into_iter().collect()
@@ -18,9 +21,9 @@ pub fn sandbox(config: &SandboxConfig) -> wire::PodSandboxConfig {
         run_as_user: config.run_as_user.map(int64),
         run_as_group: config.run_as_group.map(int64),
         supplemental_groups: config.supplemental_groups.clone(),
-        supplemental_groups_policy: wire::SupplementalGroupsPolicy::Merge.into(),
+        supplemental_groups_policy: groups_policy(config.groups_policy),
         privileged: config.privileged,
-        seccomp: Some(seccomp(config.seccomp)),
+        seccomp: Some(profile(&config.seccomp)),
         selinux_options: config.selinux.as_ref().map(selinux),
         ..Default::default()
     };
@@ -42,13 +45,13 @@ pub fn sandbox(config: &SandboxConfig) -> wire::PodSandboxConfig {
             security_context: Some(security),
             sysctls: config.sysctls.clone(),
             // Upstream sends an empty one where the pod has no overhead.
-            overhead: Some(wire::LinuxContainerResources::default()),
+            overhead: Some(resources(&config.overhead)),
             resources: Some(resources(&config.resources)),
         }),
     }
 }
 
-pub fn container(config: &ContainerConfig) -> wire::ContainerConfig {
+pub fn container(config: &ContainerConfig, sandbox: &SandboxConfig) -> wire::ContainerConfig {
     wire::ContainerConfig {
         metadata: Some(wire::ContainerMetadata { name: config.name.clone(), attempt: config.attempt }),
         image: Some(wire::ImageSpec {
@@ -60,7 +63,8 @@ pub fn container(config: &ContainerConfig) -> wire::ContainerConfig {
         args: config.args.clone(),
         working_dir: config.working_dir.clone(),
         envs: config.env.iter().map(variable).collect(),
-        mounts: config.mounts.iter().map(mount).collect(),
+        mounts: config.mounts.iter().map(|mount| self::mount(mount, sandbox)).collect(),
+        devices: config.devices.iter().map(device).collect(),
         labels: config.labels.clone(),
         annotations: config.annotations.clone(),
         log_path: config.log_path.clone(),
@@ -71,7 +75,7 @@ pub fn container(config: &ContainerConfig) -> wire::ContainerConfig {
             resources: Some(wire::LinuxContainerResources {
                 hugepage_limits: config.hugepage_limits.iter().map(hugepage_limit).collect(),
                 memory_swap_limit_in_bytes: config.memory_swap_limit,
-                unified: config.unified.clone(),
+                unified: unified(config),
                 ..resources(&config.resources)
             }),
             security_context: Some(container_security(&config.security)),
@@ -81,24 +85,23 @@ pub fn container(config: &ContainerConfig) -> wire::ContainerConfig {
 }
 
 /// The pod's annotations go along, because some runtimes choose how to pull by them.
-pub fn pull(image: &str, pod: Option<&SandboxConfig>) -> wire::PullImageRequest {
+pub fn pull(image: &str, auth: Option<&RegistryAuth>, pod: Option<&SandboxConfig>) -> wire::PullImageRequest {
+    let auth = auth.map(|auth| wire::AuthConfig {
+        username: auth.username.clone(),
+        password: auth.password.clone(),
+        ..Default::default()
+    });
     let annotations = pod.map(|pod| pod.annotations.clone()).unwrap_or_default();
     wire::PullImageRequest {
         image: Some(wire::ImageSpec { image: image.to_owned(), annotations, ..Default::default() }),
-        auth: None,
+        auth,
         sandbox_config: pod.map(sandbox),
     }
 }
 
 fn container_security(security: &ContainerSecurity) -> wire::LinuxContainerSecurityContext {
-    let asked = !security.add_capabilities.is_empty() || !security.drop_capabilities.is_empty();
-    let capabilities = asked.then(|| wire::Capability {
-        add_capabilities: security.add_capabilities.clone(),
-        drop_capabilities: security.drop_capabilities.clone(),
-        add_ambient_capabilities: Vec::new(),
-    });
     wire::LinuxContainerSecurityContext {
-        capabilities,
+        capabilities: security.capabilities.as_ref().map(capabilities),
         privileged: security.privileged,
         namespace_options: Some(namespaces(&security.namespaces)),
         run_as_user: security.run_as_user.map(int64),
@@ -106,14 +109,31 @@ fn container_security(security: &ContainerSecurity) -> wire::LinuxContainerSecur
         run_as_group: security.run_as_group.map(int64),
         readonly_rootfs: security.readonly_rootfs,
         supplemental_groups: security.supplemental_groups.clone(),
-        supplemental_groups_policy: wire::SupplementalGroupsPolicy::Merge.into(),
+        supplemental_groups_policy: groups_policy(security.groups_policy),
         no_new_privs: security.no_new_privs,
         masked_paths: security.masked_paths.clone(),
         readonly_paths: security.readonly_paths.clone(),
-        seccomp: Some(seccomp(security.seccomp)),
+        seccomp: Some(profile(&security.seccomp)),
+        apparmor: security.apparmor.as_ref().map(profile),
+        apparmor_profile: security.apparmor.as_ref().map(apparmor_text).unwrap_or_default(),
         selinux_options: security.selinux.as_ref().map(selinux),
-        ..Default::default()
     }
+}
+
+fn capabilities(asked: &Capabilities) -> wire::Capability {
+    wire::Capability {
+        add_capabilities: asked.add.clone(),
+        drop_capabilities: asked.drop.clone(),
+        add_ambient_capabilities: Vec::new(),
+    }
+}
+
+fn groups_policy(policy: GroupsPolicy) -> i32 {
+    match policy {
+        GroupsPolicy::Merge => wire::SupplementalGroupsPolicy::Merge,
+        GroupsPolicy::Strict => wire::SupplementalGroupsPolicy::Strict,
+    }
+    .into()
 }
 
 fn resources(numbers: &LinuxResources) -> wire::LinuxContainerResources {
@@ -123,8 +143,19 @@ fn resources(numbers: &LinuxResources) -> wire::LinuxContainerResources {
         cpu_shares: numbers.cpu_shares,
         memory_limit_in_bytes: numbers.memory_limit,
         oom_score_adj: numbers.oom_score_adj,
+        unified: oom_group(numbers).collect(),
         ..Default::default()
     }
+}
+
+/// Files of cgroup v2: those that the container's resources stand for, and its own.
+fn unified(config: &ContainerConfig) -> Map {
+    let own = config.unified.iter().map(|(file, value)| (file.clone(), value.clone()));
+    oom_group(&config.resources).chain(own).collect()
+}
+
+fn oom_group(numbers: &LinuxResources) -> impl Iterator<Item = (String, String)> {
+    numbers.oom_group.then(|| ("memory.oom.group".to_owned(), "1".to_owned())).into_iter()
 }
 
 fn hugepage_limit((page_size, limit): &(String, u64)) -> wire::HugepageLimit {
@@ -136,12 +167,20 @@ fn namespaces(options: &NamespaceOptions) -> wire::NamespaceOption {
         network: mode(options.network),
         pid: mode(options.pid),
         ipc: mode(options.ipc),
-        target_id: String::new(),
-        userns_options: Some(wire::UserNamespace {
-            mode: wire::NamespaceMode::Node.into(),
-            ..Default::default()
-        }),
+        target_id: options.target_id.clone(),
+        userns_options: Some(users(options.users)),
     }
+}
+
+fn users(range: Option<IdRange>) -> wire::UserNamespace {
+    let mode = if range.is_some() { wire::NamespaceMode::Pod } else { wire::NamespaceMode::Node };
+    wire::UserNamespace { mode: mode.into(), uids: mappings(range), gids: mappings(range) }
+}
+
+fn mappings(range: Option<IdRange>) -> Vec<wire::IdMapping> {
+    let mapping =
+        |range: IdRange| wire::IdMapping { host_id: range.host_id, container_id: 0, length: range.length };
+    range.map(mapping).into_iter().collect()
 }
 
 fn mode(mode: NamespaceMode) -> i32 {
@@ -149,6 +188,7 @@ fn mode(mode: NamespaceMode) -> i32 {
         NamespaceMode::Pod => wire::NamespaceMode::Pod,
         NamespaceMode::Container => wire::NamespaceMode::Container,
         NamespaceMode::Node => wire::NamespaceMode::Node,
+        NamespaceMode::Target => wire::NamespaceMode::Target,
     }
     .into()
 }
@@ -162,13 +202,23 @@ fn selinux(label: &SelinuxLabel) -> wire::SeLinuxOption {
     }
 }
 
-fn seccomp(profile: SeccompProfile) -> wire::SecurityProfile {
+fn profile(profile: &SecurityProfile) -> wire::SecurityProfile {
     use wire::security_profile::ProfileType;
-    let profile_type = match profile {
-        SeccompProfile::RuntimeDefault => ProfileType::RuntimeDefault,
-        SeccompProfile::Unconfined => ProfileType::Unconfined,
+    let (profile_type, localhost_ref) = match profile {
+        SecurityProfile::RuntimeDefault => (ProfileType::RuntimeDefault, String::new()),
+        SecurityProfile::Unconfined => (ProfileType::Unconfined, String::new()),
+        SecurityProfile::Localhost(name) => (ProfileType::Localhost, name.clone()),
     };
-    wire::SecurityProfile { profile_type: profile_type.into(), localhost_ref: String::new() }
+    wire::SecurityProfile { profile_type: profile_type.into(), localhost_ref }
+}
+
+/// The same in one text, as older runtimes read it.
+fn apparmor_text(profile: &SecurityProfile) -> String {
+    match profile {
+        SecurityProfile::RuntimeDefault => "runtime/default".to_owned(),
+        SecurityProfile::Unconfined => "unconfined".to_owned(),
+        SecurityProfile::Localhost(name) => format!("localhost/{name}"),
+    }
 }
 
 fn dns(config: &DnsConfig) -> wire::DnsConfig {
@@ -193,7 +243,7 @@ fn port_mapping(mapping: &PortMapping) -> wire::PortMapping {
     }
 }
 
-fn mount(mount: &Mount) -> wire::Mount {
+fn mount(mount: &Mount, sandbox: &SandboxConfig) -> wire::Mount {
     wire::Mount {
         container_path: mount.container_path.clone(),
         host_path: mount.host_path.clone(),
@@ -205,7 +255,29 @@ fn mount(mount: &Mount) -> wire::Mount {
             Propagation::Bidirectional => wire::MountPropagation::PropagationBidirectional,
         }
         .into(),
+        recursive_read_only: mount.recursive_read_only,
+        image: mount.image.as_ref().map(|image| image_spec(image, sandbox)),
+        image_sub_path: mount.image.as_ref().map(|image| image.sub_path.clone()).unwrap_or_default(),
+        uid_mappings: mappings(mount.users),
+        gid_mappings: mappings(mount.users),
+    }
+}
+
+fn image_spec(image: &ImageMount, sandbox: &SandboxConfig) -> wire::ImageSpec {
+    wire::ImageSpec {
+        image: image.image_ref.clone(),
+        user_specified_image: image.user_specified_image.clone(),
+        runtime_handler: sandbox.runtime_handler.clone(),
+        annotations: sandbox.annotations.clone(),
         ..Default::default()
+    }
+}
+
+fn device(device: &Device) -> wire::Device {
+    wire::Device {
+        container_path: device.container_path.clone(),
+        host_path: device.host_path.clone(),
+        permissions: device.permissions.clone(),
     }
 }
 

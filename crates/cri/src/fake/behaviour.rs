@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::port::RegistryAuth;
+
 /// How one instance of a container lives when nobody interferes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Life {
@@ -116,6 +118,8 @@ pub struct FakeImage {
     pub present: bool,
     pub size: u64,
     pub pull: Pull,
+    /// The registry gives it to nobody else.
+    pub needs: Option<RegistryAuth>,
     /// The image's user, numeric.
     pub uid: Option<i64>,
     /// The image's user, by name.
@@ -125,7 +129,7 @@ pub struct FakeImage {
 impl FakeImage {
     pub fn present() -> Self {
         let pull = Pull::Works { after: Duration::ZERO };
-        Self { present: true, size: 1_000_000, pull, uid: None, username: String::new() }
+        Self { present: true, size: 1_000_000, pull, needs: None, uid: None, username: String::new() }
     }
 
     pub fn pulled(pull: Pull) -> Self {

@@ -19,7 +19,7 @@ use super::images::with_tag;
 use super::state::{ContainerRecord, Due, SandboxRecord, State, not_found};
 use super::trace::{Call, Subject, What};
 use super::works::Progress;
-use crate::port::{CommandOutput, CriError, ErrorKind, EventStream, Result, Runtime, Streams};
+use crate::port::{CommandOutput, CriError, ErrorKind, EventStream, RegistryAuth, Result, Runtime, Streams};
 
 /// A client that waits for work. Dropped before the answer, it tells the daemon that nobody waits any more.
 struct Waiting {
@@ -37,7 +37,7 @@ impl Drop for Waiting {
     }
 }
 
-fn unavailable() -> CriError {
+pub(super) fn unavailable() -> CriError {
     let message =
         "connection error: desc = \"transport: Error while dialing: dial unix: connection refused\"";
     CriError::new(ErrorKind::Unavailable, message)
@@ -365,18 +365,28 @@ impl Runtime for FakeRuntime {
         self.call(Call::SetPodCidr, Subject::default(), None, |_| done(())).await
     }
 
-    async fn pull_image(&self, image: &str, sandbox: Option<&SandboxConfig>) -> Result<String> {
+    async fn pull_image(
+        &self,
+        image: &str,
+        auth: Option<&RegistryAuth>,
+        sandbox: Option<&SandboxConfig>,
+    ) -> Result<String> {
         let mut subject = of_image(&with_tag(image));
         if let Some(sandbox) = sandbox {
             subject.uid = Some(sandbox.uid.clone());
             subject.pod = Arc::from(&*sandbox.name);
         }
-        let image = image.to_owned();
-        self.call(Call::PullImage, subject, None, move |state| state.begin_pull(&image)).await
+        let (image, auth) = (image.to_owned(), auth.cloned());
+        self.call(Call::PullImage, subject, None, move |state| state.begin_pull(&image, auth.as_ref())).await
     }
 
-    async fn exec_sync(&self, _: &str, _: &[String], _: Option<Duration>) -> Result<CommandOutput> {
-        Err(no_processes("ExecSync"))
+    async fn exec_sync(
+        &self,
+        id: &str,
+        command: &[String],
+        timeout: Option<Duration>,
+    ) -> Result<CommandOutput> {
+        self.run_command(id, command, timeout).await
     }
 
     async fn exec(&self, _: &str, _: &[String], _: Streams) -> Result<String> {
@@ -397,6 +407,6 @@ impl Runtime for FakeRuntime {
 }
 
 /// Containers in memory have no process to reach.
-fn no_processes(method: &str) -> CriError {
+pub(super) fn no_processes(method: &str) -> CriError {
     CriError::new(ErrorKind::Unimplemented, format!("unknown method {method}"))
 }

@@ -8,7 +8,7 @@ use super::behaviour::{FakeImage, Pull};
 use super::state::{State, refused};
 use super::trace::What;
 use super::works::{Progress, WorkKind};
-use crate::port::Result;
+use crate::port::{RegistryAuth, Result};
 
 /// Longer than any run: a pull that hangs is never answered, and has no deadline.
 const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
@@ -39,8 +39,14 @@ impl State {
             .collect()
     }
 
-    pub fn begin_pull(&mut self, reference: &str) -> Result<Progress<String>> {
+    pub fn begin_pull(&mut self, reference: &str, auth: Option<&RegistryAuth>) -> Result<Progress<String>> {
         let name = with_tag(reference);
+        let needed = self.image(&name).and_then(|(_, image)| image.needs.as_ref());
+        if needed.is_some_and(|needed| auth != Some(needed)) {
+            return Err(refused(format!(
+                "failed to pull and unpack image {name:?}: failed to resolve reference {name:?}: pull access denied"
+            )));
+        }
         let pull = self.image(&name).map(|(_, image)| image.pull.clone());
         let time = match pull {
             Some(Pull::Works { after }) => after,

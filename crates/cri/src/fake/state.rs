@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use super::behaviour::{Behaviours, FakeImage};
 use super::checks::{StartedAttempts, Violation};
+use super::commands::Commands;
 use super::events::Subscribers;
 use super::faults::Faults;
 use super::trace::{Cause, Subject, TraceEntry, What};
@@ -208,6 +209,7 @@ pub(super) struct State {
     pub names: BTreeMap<String, String>,
     pub images: BTreeMap<String, FakeImage>,
     pub behaviours: Behaviours,
+    pub commands: Option<Commands>,
     pub network_ready: bool,
 
     pub agenda: Agenda,
@@ -240,6 +242,7 @@ impl State {
             names: BTreeMap::new(),
             images: BTreeMap::new(),
             behaviours: Behaviours::default(),
+            commands: None,
             network_ready: true,
             agenda: Agenda { due: BTreeMap::new(), next_number: 0, wake },
             works: BTreeMap::new(),

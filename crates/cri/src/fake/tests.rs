@@ -3,7 +3,7 @@ use std::time::Duration;
 use crablet_model::names::{annotation, label};
 use crablet_model::runtime::{
     Container, ContainerConfig, ContainerSecurity, ContainerState, DnsConfig, LinuxResources, Map,
-    NamespaceOptions, RuntimeEventKind, SandboxConfig, SandboxState, SeccompProfile,
+    NamespaceOptions, RuntimeEventKind, SandboxConfig, SandboxState,
 };
 use crablet_model::{PodRef, PodUid};
 use futures_util::{FutureExt, StreamExt};
@@ -62,9 +62,11 @@ fn sandbox(pod: &PodRef, attempt: u32) -> SandboxConfig {
         run_as_user: None,
         run_as_group: None,
         supplemental_groups: Vec::new(),
-        seccomp: SeccompProfile::default(),
+        groups_policy: Default::default(),
+        seccomp: Default::default(),
         selinux: None,
         resources: LinuxResources::default(),
+        overhead: LinuxResources::default(),
     }
 }
 
@@ -89,6 +91,7 @@ fn container(pod: &PodRef, name: &str, attempt: u32) -> ContainerConfig {
         working_dir: String::new(),
         env: Vec::new(),
         mounts: Vec::new(),
+        devices: Vec::new(),
         labels,
         annotations: Map::from([(annotation::CONTAINER_RESTART_COUNT.to_owned(), attempt.to_string())]),
         log_path: format!("{name}/{attempt}.log"),

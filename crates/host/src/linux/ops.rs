@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fd::BorrowedFd;
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -64,6 +64,10 @@ pub fn read(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
     // because the name may mean something else by then.
     require_regular(&rustix::fs::stat(path)?)?;
     let (file, size) = open_to_read(path, OFlags::empty())?;
+    all_of(file, size, limit)
+}
+
+fn all_of(file: File, size: u64, limit: usize) -> io::Result<Vec<u8>> {
     if size > limit as u64 {
         return Err(too_large(limit));
     }
@@ -71,6 +75,20 @@ pub fn read(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
     // One byte more than allowed, so that a file that grew meanwhile is noticed.
     file.take(limit as u64 + 1).read_to_end(&mut content)?;
     if content.len() > limit { Err(too_large(limit)) } else { Ok(content) }
+}
+
+pub fn read_inside(root: &Path, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+    let folder = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
+    let root = rustix::fs::open(root, folder, Mode::empty())?;
+    let open = |flags: OFlags| {
+        rustix::fs::openat2(&root, path, flags | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT)
+    };
+    // Looked at before it is opened to be read, as in `read`.
+    require_regular(&rustix::fs::fstat(open(OFlags::PATH)?)?)?;
+    let file = open(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+    let stat = rustix::fs::fstat(&file)?;
+    require_regular(&stat)?;
+    all_of(File::from(file), u64::try_from(stat.st_size).unwrap_or(0), limit)
 }
 
 pub fn read_tail(path: &Path, limit: usize) -> io::Result<Vec<u8>> {

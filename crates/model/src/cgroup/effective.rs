@@ -16,16 +16,31 @@ type List = BTreeMap<String, ApiQuantity>;
 
 /// The pod's requests of every resource that it names.
 pub fn pod_requests(spec: &PodSpec) -> Amounts {
+    let mut sum = requests_of_containers(spec);
+    add(&mut sum, &amounts(spec.overhead.as_ref()));
+    sum
+}
+
+/// Requests and limits of all that runs in the pod, without what its sandbox needs for itself.
+pub fn without_overhead(spec: &PodSpec) -> (Amounts, Amounts) {
+    (requests_of_containers(spec), limits_of_containers(spec, &mut |_| ()))
+}
+
+fn requests_of_containers(spec: &PodSpec) -> Amounts {
     let mut sum = sum_of_containers(spec, |r| r.requests.as_ref(), &mut |_| ());
     replace_by_pod_level(&mut sum, spec.resources.as_ref().and_then(|r| r.requests.as_ref()));
-    add(&mut sum, &amounts(spec.overhead.as_ref()));
+    sum
+}
+
+fn limits_of_containers(spec: &PodSpec, each: &mut dyn FnMut(&Amounts)) -> Amounts {
+    let mut sum = sum_of_containers(spec, |r| r.limits.as_ref(), each);
+    replace_by_pod_level(&mut sum, spec.resources.as_ref().and_then(|r| r.limits.as_ref()));
     sum
 }
 
 /// The pod's limits of every resource that it names. `each` is shown what every container, and every phase of an init container, is limited to.
 pub(super) fn pod_limits(spec: &PodSpec, each: &mut dyn FnMut(&Amounts)) -> Amounts {
-    let mut sum = sum_of_containers(spec, |r| r.limits.as_ref(), each);
-    replace_by_pod_level(&mut sum, spec.resources.as_ref().and_then(|r| r.limits.as_ref()));
+    let mut sum = limits_of_containers(spec, each);
     for (name, overhead) in amounts(spec.overhead.as_ref()) {
         // No limit stays no limit.
         if let Some(limit) = sum.get_mut(&name).filter(|limit| !limit.is_zero()) {

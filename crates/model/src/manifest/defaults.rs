@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
 use crate::api::{
-    Container, DownwardAPIVolumeFile, ObjectFieldSelector, Pod, PodSpec, ProjectedVolumeSource,
-    ResourceRequirements, Volume,
+    Container, DownwardAPIVolumeFile, HTTPGetAction, ObjectFieldSelector, Pod, PodSpec, Probe,
+    ProjectedVolumeSource, ResourceRequirements, Volume,
 };
+use crate::cgroup::effective::without_overhead;
 use crate::image;
 use crate::quantity::Quantity;
 
@@ -31,6 +32,40 @@ pub(super) fn apply(pod: &mut Pod) {
     for volume in spec.volumes.iter_mut().flatten() {
         default_volume(volume);
     }
+    // After those of containers: they count in the pod's.
+    default_pod_resources(spec);
+}
+
+/// A pod that says something of its resources as a whole: what it leaves out is what its containers add up to, else its
+/// own limit.
+fn default_pod_resources(spec: &mut PodSpec) {
+    let Some(mut resources) = spec.resources.take() else { return };
+    for list in [&mut resources.limits, &mut resources.requests].into_iter().flatten() {
+        canonical(list);
+    }
+    let given = |list: &Option<BTreeMap<_, _>>| list.as_ref().is_some_and(|list| !list.is_empty());
+    let (requests_of_all, limits_of_all) = without_overhead(spec);
+    if given(&resources.limits) || given(&resources.requests) {
+        for (name, amount) in limits_of_all.into_iter().filter(|(name, _)| name.starts_with("hugepages-")) {
+            let asked = resources.requests.as_ref().is_some_and(|requests| requests.contains_key(&name));
+            if !asked {
+                let limits = resources.limits.get_or_insert_default();
+                limits.entry(name).or_insert_with(|| amount.into());
+            }
+        }
+    }
+    if let Some(limits) = resources.limits.as_ref().filter(|limits| !limits.is_empty()) {
+        let requests = resources.requests.get_or_insert_default();
+        for name in ["cpu", "memory"] {
+            if let Some(amount) = requests_of_all.get(name) {
+                requests.entry(name.to_owned()).or_insert_with(|| (*amount).into());
+            }
+        }
+        for (name, limit) in limits {
+            requests.entry(name.clone()).or_insert_with(|| limit.clone());
+        }
+    }
+    spec.resources = Some(resources);
 }
 
 fn text(field: &mut Option<String>, default: &str) {
@@ -63,6 +98,38 @@ fn default_container(container: &mut Container, host_network: bool) {
     if let Some(resources) = container.resources.as_mut() {
         default_resources(resources);
     }
+    let probes =
+        [&mut container.liveness_probe, &mut container.readiness_probe, &mut container.startup_probe];
+    for probe in probes.into_iter().flatten() {
+        default_probe(probe);
+    }
+    for lifecycle in container.lifecycle.iter_mut() {
+        for hook in [&mut lifecycle.post_start, &mut lifecycle.pre_stop].into_iter().flatten() {
+            default_http_get(hook.http_get.as_mut());
+        }
+    }
+}
+
+fn default_probe(probe: &mut Probe) {
+    let numbers = [
+        (&mut probe.timeout_seconds, 1),
+        (&mut probe.period_seconds, 10),
+        (&mut probe.success_threshold, 1),
+        (&mut probe.failure_threshold, 3),
+    ];
+    for (number, default) in numbers {
+        if number.unwrap_or(0) == 0 {
+            *number = Some(default);
+        }
+    }
+    default_http_get(probe.http_get.as_mut());
+}
+
+fn default_http_get(action: Option<&mut HTTPGetAction>) {
+    if let Some(action) = action {
+        text(&mut action.path, "/");
+        text(&mut action.scheme, "HTTP");
+    }
 }
 
 fn default_field(field: Option<&mut ObjectFieldSelector>) {
@@ -77,6 +144,13 @@ fn default_volume(volume: &mut Volume) {
     }
     if let Some(source) = volume.host_path.as_mut() {
         source.type_.get_or_insert_default();
+    }
+    if let Some(source) = volume.image.as_mut() {
+        let reference = source.reference.as_deref().unwrap_or_default();
+        text(&mut source.pull_policy, image::default_pull_policy(reference));
+    }
+    if let Some(source) = volume.iscsi.as_mut() {
+        text(&mut source.iscsi_interface, "default");
     }
     if let Some(source) = volume.secret.as_mut() {
         source.default_mode.get_or_insert(FILE_MODE);

@@ -19,10 +19,6 @@ enum Rule {
     Any,
     /// One of these texts.
     OneOf(&'static [&'static str]),
-    /// Only this, because it is what happens anyway.
-    Only(bool),
-    /// Only nothing: what is there, but holds nothing, changes nothing.
-    Empty,
 }
 
 const NOT_YET: &str = "not supported yet; remove it";
@@ -84,8 +80,7 @@ impl Walk {
         match value {
             Value::Object(fields) => {
                 for (name, field) in fields {
-                    let pattern = if pattern.is_empty() { name.clone() } else { format!("{pattern}.{name}") };
-                    self.value(&pattern, &join(path, name), field);
+                    self.value(&pattern_of(pattern, name), &join(path, name), field);
                 }
             }
             Value::Array(items) => {
@@ -107,17 +102,21 @@ impl Walk {
                     self.problems.add(path, format!("{} is not supported yet; use {known}", quoted(text)));
                 }
             }
-            Rule::Only(wanted) => {
-                if value.as_bool() != Some(*wanted) {
-                    self.problems.add(path, format!("`{}` is not supported yet; remove it", !wanted));
-                }
-            }
-            Rule::Empty => {
-                if !holds_nothing(value) {
-                    self.problems.add(path, NOT_YET);
-                }
-            }
         }
+    }
+}
+
+/// The pattern of a field. Containers may have the same fields whatever part they play; what is not for all of them is
+/// `validate`'s to refuse.
+fn pattern_of(outer: &str, name: &str) -> String {
+    match (outer, name) {
+        ("", name) => name.to_owned(),
+        ("spec", "initContainers" | "ephemeralContainers") => "spec.containers".to_owned(),
+        (outer, name) if outer.ends_with("resources.limits") || outer.ends_with("resources.requests") => {
+            let name = if name.starts_with("hugepages-") { "hugepages" } else { name };
+            format!("{outer}.{name}")
+        }
+        (outer, name) => format!("{outer}.{name}"),
     }
 }
 
@@ -128,14 +127,6 @@ fn is_absent(value: &Value) -> bool {
         Value::String(text) => text.is_empty(),
         Value::Array(items) => items.is_empty(),
         _ => false,
-    }
-}
-
-/// All the way down.
-fn holds_nothing(value: &Value) -> bool {
-    match value {
-        Value::Object(fields) => fields.values().all(holds_nothing),
-        other => is_absent(other),
     }
 }
 
@@ -163,54 +154,30 @@ mod tests {
     fn each_unsupported_field_is_named() {
         for (spec, expected) in [
             (
-                serde_json::json!({"initContainers": [{"name": "i"}]}),
-                "spec.initContainers: not supported yet; remove it",
+                serde_json::json!({"initContainers": [{"name": "a", "lifecycle": {"stopSignal": "SIGHUP"}}]}),
+                "spec.initContainers[0].lifecycle.stopSignal: not supported yet; remove it",
             ),
             (
-                serde_json::json!({"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "nfs": {"path": "/", "server": "s"}}]}),
-                "spec.volumes[1].nfs: not supported yet; remove it",
+                serde_json::json!({"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "rbd": {"image": "i", "monitors": []}}]}),
+                "spec.volumes[1].rbd: not supported yet; remove it",
             ),
             (
-                serde_json::json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}),
-                "spec.volumes[0].persistentVolumeClaim: not supported yet; remove it",
+                serde_json::json!({"containers": [{"name": "a"}, {"name": "b", "livenessProbe": {"httpGet": {"port": 1, "protocol": "HTTP2"}}}]}),
+                "spec.containers[1].livenessProbe.httpGet.protocol: not supported yet; remove it",
             ),
             (
-                serde_json::json!({"volumes": [{"name": "v", "csi": {"driver": "d"}}]}),
-                "spec.volumes[0].csi: not supported yet; remove it",
+                serde_json::json!({"containers": [{"name": "a", "resources": {"limits": {"hugepages-2Mi": "1", "example.com/gpu": "1"}}}]}),
+                "spec.containers[0].resources.limits[example.com/gpu]: not supported yet; remove it",
             ),
             (
-                serde_json::json!({"volumes": [{"name": "v", "projected": {"sources": [{"clusterTrustBundle": {"path": "p"}}]}}]}),
-                "spec.volumes[0].projected.sources[0].clusterTrustBundle: not supported yet; remove it",
+                serde_json::json!({"containers": [{"name": "a", "resources": {"claims": [{"name": "c"}]}}]}),
+                "spec.containers[0].resources.claims: not supported yet; remove it",
             ),
             (
-                serde_json::json!({"containers": [{"name": "a", "volumeMounts": [{"name": "v", "mountPath": "/v", "readOnly": true, "recursiveReadOnly": "Enabled"}]}]}),
-                "spec.containers[0].volumeMounts[0].recursiveReadOnly: \"Enabled\" is not supported yet; use `Disabled`",
+                serde_json::json!({"resources": {"requests": {"cpu": "1", "ephemeral-storage": "1"}}}),
+                "spec.resources.requests[ephemeral-storage]: not supported yet; remove it",
             ),
-            (
-                serde_json::json!({"containers": [{"name": "a"}, {"name": "b", "livenessProbe": {}}]}),
-                "spec.containers[1].livenessProbe: not supported yet; remove it",
-            ),
-            (
-                serde_json::json!({"containers": [{"name": "a", "resources": {"limits": {"hugepages-2Mi": "1", "cpu": "1"}}}]}),
-                "spec.containers[0].resources.limits[hugepages-2Mi]: not supported yet; remove it",
-            ),
-            (
-                serde_json::json!({"containers": [{"name": "a", "env": [{"name": "E", "valueFrom": {"fileKeyRef": {"key": "k", "path": "p", "volumeName": "v"}}}]}]}),
-                "spec.containers[0].env[0].valueFrom.fileKeyRef: not supported yet; remove it",
-            ),
-            (
-                serde_json::json!({"hostUsers": false}),
-                "spec.hostUsers: `false` is not supported yet; remove it",
-            ),
-            (serde_json::json!({"hostUsers": true, "initContainers": []}), ""),
-            (
-                serde_json::json!({"securityContext": {"seccompProfile": {"type": "Localhost"}}}),
-                "spec.securityContext.seccompProfile.type: \"Localhost\" is not supported yet; use `RuntimeDefault` or `Unconfined`",
-            ),
-            (
-                serde_json::json!({"securityContext": {"fsGroup": 1, "sysctls": [{"name": "a", "value": "b"}]}}),
-                "spec.securityContext.sysctls: not supported yet; remove it",
-            ),
+            (serde_json::json!({"hostUsers": false, "initContainers": []}), ""),
             (
                 serde_json::json!({"os": {"name": "windows"}}),
                 "spec.os.name: \"windows\" is not supported yet; use `linux`",
@@ -228,6 +195,10 @@ mod tests {
             (serde_json::json!({"runtimeClassName": "kata"}), "spec.runtimeClassName"),
             (serde_json::json!({"overhead": {"cpu": "1"}}), "spec.overhead"),
             (serde_json::json!({"schedulingGroup": {"podGroupName": "g"}}), "spec.schedulingGroup"),
+            (
+                serde_json::json!({"ephemeralContainers": [{"name": "e", "targetContainerName": "a"}]}),
+                "spec.ephemeralContainers[0].targetContainerName",
+            ),
             (
                 serde_json::json!({"containers": [{"name": "a", "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}]}]}),
                 "spec.containers[0].resizePolicy",

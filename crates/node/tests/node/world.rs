@@ -11,7 +11,9 @@ use crablet_host::fake::SimClock;
 use crablet_model::api;
 use crablet_model::events::NodeEvent;
 use crablet_node::fake::FakeNodeHost;
-use crablet_node::{NodeEvents, NodeHandle, NodePorts, NodeSettings, NodeView, RuntimeState, start};
+use crablet_node::{
+    CsiDrivers, NodeEvents, NodeHandle, NodePorts, NodeSettings, NodeView, RuntimeState, start,
+};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -93,6 +95,10 @@ impl World {
 
     pub fn view(&self) -> Arc<NodeView> {
         self.running.as_ref().expect("the agent runs").1.node().borrow().clone()
+    }
+
+    pub fn csi_drivers(&self) -> CsiDrivers {
+        self.running.as_ref().expect("the agent runs").1.csi_drivers()
     }
 
     pub fn node(&self) -> Option<Value> {

@@ -2,6 +2,7 @@
 //!
 //! | module | decides |
 //! |---|---|
+//! | [`admission`] | which pods may run here, and who makes room for them |
 //! | [`facts`] | (input) what is set, what the machine is, how the runtime fares |
 //! | [`addresses`] | under which addresses the node is known |
 //! | [`resources`] | capacity, and what of it pods may have |
@@ -13,6 +14,7 @@
 //! | [`patch`] | the strategic merge patch between two versions of a Node |
 
 pub mod addresses;
+pub mod admission;
 pub mod compare;
 pub mod conditions;
 pub mod facts;

@@ -132,6 +132,7 @@ impl<'a> Draft<'a> {
                 let on_its_way = pending(published)
                     && pending(status)
                     && published.container_statuses == status.container_statuses
+                    && published.init_container_statuses == status.init_container_statuses
                     && keys.iter().any(makes);
                 if on_its_way { Urgency::Soon } else { Urgency::Now }
             }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use crablet_model::runtime::PodRuntime;
+use crablet_model::runtime::{PodRuntime, RuntimeHandler};
 use crablet_model::{PodRef, api};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,9 @@ pub struct Facts<'a> {
     pub runtime: &'a PodRuntime,
     pub memory: &'a Memory,
     pub session: &'a Session,
+    pub probes: &'a Probes,
+    /// Why this node does not let the pod run, or run on.
+    pub verdict: Option<&'a Verdict>,
     pub node: &'a NodeFacts,
     pub now: Timestamp,
 }
@@ -47,6 +50,48 @@ pub struct Ending {
     pub why: String,
 }
 
+/// The node itself has decided that the pod must not run, or not run on: it was not admitted, it was evicted, made room
+/// for a critical pod, or its deadline passed. It is stopped and has failed, for good: the verdict is kept on disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Verdict {
+    /// Of the status: `Evicted`, `OutOfcpu`, `DeadlineExceeded`.
+    pub reason: String,
+    pub message: String,
+    pub since: Timestamp,
+    /// Whole seconds that running containers have; `None` for those that the pod itself gives them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_seconds: Option<i64>,
+    /// Reason and message of a `DisruptionTarget` condition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disruption: Option<(String, String)>,
+}
+
+/// What probes have found out about running containers, by container id.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Probes(pub BTreeMap<String, Probed>);
+
+/// What is known of one instance of a container. `None`: not known yet, or not probed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Probed {
+    pub startup: Option<bool>,
+    pub liveness: Option<bool>,
+    pub readiness: Option<bool>,
+}
+
+impl Probes {
+    pub fn of(&self, container_id: &str) -> Probed {
+        self.0.get(container_id).copied().unwrap_or_default()
+    }
+}
+
+/// A container's last hook: when it began, and whether it has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PreStop {
+    pub since: Timestamp,
+    pub ended: bool,
+}
+
 /// What the worker knows and the runtime does not. Lost when the agent dies, and nothing is harmed by that.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Session {
@@ -65,6 +110,8 @@ pub struct Session {
     pub taken_over: bool,
     /// When a failed try to do so is due again.
     pub take_over_at: Option<Timestamp>,
+    /// Hooks that were begun before a stop, by container id: each runs once.
+    pub pre_stops: BTreeMap<String, PreStop>,
     /// The pod's volumes are unmounted and its cgroup is gone.
     pub released: bool,
     /// The pod's folders and logs are gone.
@@ -93,8 +140,9 @@ impl Session {
         };
         self.stopped_sandboxes.retain(|id| known(id));
         self.termination_messages.retain(|id, _| known(id));
+        self.pre_stops.retain(|id, _| known(id));
         self.done.retain(|key, _| match key {
-            OpKey::Sandbox(id) | OpKey::Container(id) => known(id),
+            OpKey::Sandbox(id) | OpKey::Container(id) | OpKey::PreStop(id) => known(id),
             _ => true,
         });
     }
@@ -150,6 +198,8 @@ pub struct NodeFacts {
     pub allocatable_storage: i64,
     /// `containerd`, `cri-o`: the scheme of container ids in statuses.
     pub runtime_name: String,
+    /// The ways to run a sandbox that the runtime knows.
+    pub runtime_handlers: Vec<RuntimeHandler>,
     pub network_ready: bool,
     pub network_message: String,
     /// Below it lies `pods/<uid>`.
@@ -160,6 +210,10 @@ pub struct NodeFacts {
     pub resolv_conf: ResolvConf,
     /// `cpuCFSQuota`.
     pub cpu_cfs_quota: bool,
+    /// `cpuCFSQuotaPeriod` in microseconds; `None` for the usual one.
+    pub cpu_period: Option<i64>,
+    /// Containers that are out of memory die as a whole; only cgroup v2 can do that.
+    pub oom_group: bool,
     pub seccomp_default: bool,
     /// Paths under `/sys/devices/system/cpu` to mask besides the fixed ones.
     pub extra_masked_paths: Vec<String>,

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use crablet_model::api;
+use crablet_model::names::container_reason;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::facts::{Ending, Session};
+use super::facts::{Ending, Session, Verdict};
 use super::plan::Outcome;
 
 /// First wait after a failed operation; doubles up to [`RETRY_MAX_SECONDS`].
@@ -27,6 +28,22 @@ pub struct Memory {
     pub status: Option<api::PodStatus>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,
+    /// Of a pod that ends, those that others need, in the order of their start: the next life of the agent may have to
+    /// finish the end before anybody tells it what the pod was.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sidecars: Vec<String>,
+    /// Once given, it is never taken back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+    /// Since when everything of a finished pod, or of one whose sandbox is replaced, is being stopped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopping_since: Option<Timestamp>,
+    /// A container's rule asked for all containers to begin afresh, and instances of before are still there.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub restarting_all: bool,
+    /// Instances that are stopped in order to be started again, whatever they end with: container name to instance id.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub replaced: BTreeMap<String, String>,
     /// By container name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub crash_loops: BTreeMap<String, CrashLoop>,
@@ -131,11 +148,19 @@ impl Memory {
             Outcome::StartFailed { container, reason, message } => {
                 session.images.remove(&container);
                 let earlier = self.failures.get(&container);
-                let failure = Failure::again(earlier, reason, message, now, START_RETRY_SECONDS);
+                // After a failed hook there is an instance that has ended: its back-off decides.
+                let ran = reason == container_reason::POST_START_HOOK_ERROR;
+                let delay = if ran { 0 } else { START_RETRY_SECONDS };
+                let failure = Failure::again(earlier, reason, message, now, delay);
                 self.failures.insert(container, failure);
             }
             Outcome::ContainerStopped { id } | Outcome::ContainerRemoved { id } => {
                 self.teardown_failures.remove(&id);
+            }
+            Outcome::PreStopEnded { id } => {
+                if let Some(hook) = session.pre_stops.get_mut(&id) {
+                    hook.ended = true;
+                }
             }
             Outcome::TeardownFailed { id, message } => {
                 let earlier = self.teardown_failures.get(&id);

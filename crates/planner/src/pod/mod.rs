@@ -12,29 +12,44 @@
 //! | module | what it decides |
 //! |---|---|
 //! | [`facts`], [`memory`], [`plan`](mod@plan) | the types |
-//! | `run` | a pod that should run: sandbox, images, starts, restarts, back-off |
-//! | `ending` | a pod that should end: stop, tear down, remove, forget |
+//! | `run` | a pod that should run |
+//! | `sandbox` | whether its sandbox is fit, and how a new one takes its place |
+//! | `init` | init containers in their order, and sidecars |
+//! | `containers` | regular and ephemeral containers |
+//! | `start` | the way to a running container: back-off, image, start |
+//! | `reset` | all containers begin afresh because one asked for it |
+//! | `verdict` | what the node itself decides, and the pod's own deadline |
+//! | `ending` | a pod that should end: torn down, removed, forgotten |
+//! | `stop`, `grace` | how a container is stopped: hook, turn, and its time for that |
 //! | `gc` | dead containers and sandboxes that nobody needs |
-//! | [`restart`] | restart policy and crash-loop back-off |
+//! | [`restart`] | restart policies, restart rules and crash-loop back-off |
 //! | [`status`] | phase, conditions, container states |
 //! | [`config`] | what exactly the runtime is asked to create |
 //!
-//! Where the rest of a pod's life will go: init containers and sidecars extend `run` (they are starts with an order),
-//! hooks belong to the start and stop operations (an outcome of their own), volumes are one more preparation before
-//! the sandbox (like images before a start), probe results are facts that `run` reads beside the container states, and
-//! a resize is one more action on a running container.
+//! A resize will be one more action on a running container.
 
 pub mod config;
+mod containers;
 mod draft;
 mod ending;
 pub mod facts;
 mod gc;
+mod grace;
+mod init;
 pub mod memory;
 pub mod plan;
+mod reset;
 pub mod restart;
 mod run;
+mod sandbox;
+mod start;
 pub mod status;
+mod stop;
+mod verdict;
 
-pub use facts::{Ending, Facts, NodeFacts, Operation, PreparedImage, Session, SwapControl, Wish};
+pub use facts::{
+    Ending, Facts, NodeFacts, Operation, PreStop, PreparedImage, Probed, Probes, Session, SwapControl,
+    Verdict, Wish,
+};
 pub use memory::{Failure, Memory};
 pub use plan::{Action, OpKey, Outcome, Plan, PullPolicy, Urgency, plan};

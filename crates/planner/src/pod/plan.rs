@@ -80,16 +80,28 @@ pub enum Action {
         container: String,
         id: String,
     },
+    /// Runs the hook that a container has for its end. However it ends, the container is stopped afterwards, or when
+    /// its grace is over: the hook is not waited for any longer then.
+    PreStop {
+        container: String,
+        id: String,
+        /// What is left of the grace.
+        limit: Duration,
+        /// Told when the hook begins, as the container's end begins with it.
+        message: String,
+    },
     StopContainer {
         container: String,
         id: String,
         grace: Duration,
+        /// Empty if it was told before.
         message: String,
     },
-    /// With its rotated logs and its link in the container log folder.
+    /// With its rotated logs and its link in the container log folder, unless those are to stay.
     RemoveContainer {
         container: String,
         id: String,
+        keep_logs: bool,
     },
     /// Looks after the cgroup and the volumes of a pod that an earlier life of the agent started: its volumes go on to show
     /// what is true, and it counts among the pods of its class.
@@ -113,6 +125,8 @@ pub enum OpKey {
     Start(String),
     /// By container id: stop or remove.
     Container(String),
+    /// By container id.
+    PreStop(String),
     TakeOver,
     Release,
     Cleanup,
@@ -128,6 +142,7 @@ impl Action {
                 OpKey::Start(container.clone())
             }
             Self::StopContainer { id, .. } | Self::RemoveContainer { id, .. } => OpKey::Container(id.clone()),
+            Self::PreStop { id, .. } => OpKey::PreStop(id.clone()),
             Self::TakeOver => OpKey::TakeOver,
             Self::Release => OpKey::Release,
             Self::Cleanup => OpKey::Cleanup,
@@ -166,6 +181,9 @@ pub enum Outcome {
         container: String,
         reason: &'static str,
         message: String,
+    },
+    PreStopEnded {
+        id: String,
     },
     ContainerStopped {
         id: String,

@@ -1,8 +1,9 @@
 //! Restart policy and crash-loop back-off.
 
-use crablet_model::api;
 use crablet_model::hash::fnv1a_64;
-use crablet_model::runtime::{Container, ContainerState};
+use crablet_model::names::container_reason;
+use crablet_model::runtime::{Container, ContainerState, Exit};
+use crablet_model::{Role, api};
 use jiff::Timestamp;
 
 use super::facts::Facts;
@@ -22,7 +23,11 @@ pub enum RestartPolicy {
 
 impl RestartPolicy {
     pub fn of(pod: &api::Pod) -> Self {
-        match pod.spec.as_ref().and_then(|s| s.restart_policy.as_deref()) {
+        Self::named(pod.spec.as_ref().and_then(|s| s.restart_policy.as_deref()))
+    }
+
+    fn named(name: Option<&str>) -> Self {
+        match name {
             Some("Never") => Self::Never,
             Some("OnFailure") => Self::OnFailure,
             _ => Self::Always,
@@ -36,6 +41,93 @@ impl RestartPolicy {
             Self::OnFailure => code != 0,
             Self::Never => false,
         }
+    }
+}
+
+/// What follows from a container's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restart {
+    No,
+    Yes,
+    /// All containers of the pod begin afresh, the init containers too.
+    Everything,
+}
+
+/// What follows if a container ends with `code`. Its own rules are asked first, then its own policy, then the pod's.
+pub fn after_end(pod: &api::Pod, role: Role, container: &api::Container, code: i32) -> Restart {
+    if role == Role::Ephemeral {
+        return Restart::No;
+    }
+    let rules = container.restart_policy_rules.iter().flatten();
+    if let Some(rule) = rules.into_iter().find(|rule| applies(rule, code)) {
+        return match rule.action.as_str() {
+            "RestartAllContainers" => Restart::Everything,
+            _ => Restart::Yes,
+        };
+    }
+    let policy = match (container.restart_policy.as_deref(), role) {
+        (Some(own), _) => RestartPolicy::named(Some(own)),
+        // What has done its work is not asked to do it again.
+        (None, Role::Init) if RestartPolicy::of(pod) == RestartPolicy::Always => RestartPolicy::OnFailure,
+        (None, _) => RestartPolicy::of(pod),
+    };
+    if policy.restarts(code) { Restart::Yes } else { Restart::No }
+}
+
+/// What an init container that was killed for its memory counts as, whatever it ended with.
+const KILLED: i32 = 137;
+
+/// What follows from this instance's end. One that was stopped in order to be started again is started again, whatever
+/// it ended with; one that has not ended runs on.
+pub fn after(
+    memory: &Memory,
+    pod: &api::Pod,
+    role: Role,
+    container: &api::Container,
+    instance: &Container,
+) -> Restart {
+    let Some(exit) = instance.state.exit() else {
+        return if role == Role::Ephemeral { Restart::No } else { Restart::Yes };
+    };
+    if role == Role::Init && has_succeeded(memory, container, instance) {
+        // It has done its work; but its rules may still ask for everything to begin afresh.
+        let everything = after_end(pod, role, container, exit.code) == Restart::Everything;
+        return if everything { Restart::Everything } else { Restart::No };
+    }
+    let code = if role == Role::Init && exit.code == 0 { KILLED } else { exit.code };
+    match after_end(pod, role, container, code) {
+        Restart::No if memory.replaced.get(&container.name) == Some(&instance.id) => Restart::Yes,
+        verdict => verdict,
+    }
+}
+
+/// Has this instance of an init container done its work? One that was stopped has not, whatever it ended with.
+pub fn has_succeeded(memory: &Memory, container: &api::Container, instance: &Container) -> bool {
+    let was_stopped = memory.replaced.get(&container.name) == Some(&instance.id);
+    instance.state.exit().is_some_and(|exit| !init_failed(exit)) && !was_stopped
+}
+
+/// Upstream: an init container that ran out of memory has failed, also if its first process ended with 0.
+fn init_failed(exit: &Exit) -> bool {
+    exit.code != 0 || exit.reason == container_reason::OOM_KILLED
+}
+
+/// Is a container started again that the agent itself stops because it fails? Rules speak of exit codes and are not
+/// asked.
+pub fn restarts_when_stopped(pod: &api::Pod, container: &api::Container) -> bool {
+    match container.restart_policy.as_deref() {
+        Some(own) => RestartPolicy::named(Some(own)) != RestartPolicy::Never,
+        None => RestartPolicy::of(pod) != RestartPolicy::Never,
+    }
+}
+
+fn applies(rule: &api::ContainerRestartRule, code: i32) -> bool {
+    let Some(codes) = &rule.exit_codes else { return false };
+    let named = codes.values.iter().flatten().any(|value| *value == code);
+    match codes.operator.as_str() {
+        "In" => named,
+        "NotIn" => !named,
+        _ => false,
     }
 }
 

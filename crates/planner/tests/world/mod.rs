@@ -1,18 +1,29 @@
 //! A runtime, a disk and a worker as one value.
 
-use std::collections::BTreeMap;
+mod effects;
+mod laws;
+mod pods;
+mod story;
+mod trace;
 
-use crablet_model::hash::container_hash;
-use crablet_model::runtime::{Container, ContainerState, Exit, PodRuntime, Sandbox, SandboxState};
+use std::collections::{BTreeMap, BTreeSet};
+
+use crablet_model::roster::{self, Role, roster};
+use crablet_model::runtime::{Container, ContainerState, PodRuntime, SandboxState};
 use crablet_model::{PodRef, api};
 use crablet_planner::pod::{
-    Action, Ending, Facts, Memory, NodeFacts, OpKey, Operation, Outcome, PreparedImage, Session, Wish, plan,
+    Action, Ending, Facts, Memory, NodeFacts, OpKey, Operation, PreStop, Probed, Probes, Session, Verdict,
+    Wish, plan,
 };
 use jiff::{SignedDuration, Timestamp};
-use proptest::prelude::*;
+
+use effects::exited;
+use laws::Laws;
+pub use pods::{Part, Sketch};
+pub use story::{Happening, Probe, any_happening, any_world};
 
 /// More turns than any honest story needs.
-const TURNS: usize = 400;
+const TURNS: usize = 800;
 
 pub struct World {
     id: PodRef,
@@ -21,13 +32,19 @@ pub struct World {
     runtime: PodRuntime,
     memory: Memory,
     session: Session,
+    probes: Probes,
+    verdict: Option<Verdict>,
     node: NodeFacts,
     now: Timestamp,
     next_id: u32,
     under_way: Vec<Action>,
+    /// Containers whose start is under way, that run already and whose hook has not ended.
+    in_hook: BTreeSet<String>,
     forgotten: bool,
     highest_attempt: BTreeMap<String, u32>,
-    published: BTreeMap<String, i32>,
+    laws: Laws,
+    /// What was begun, in short words.
+    trace: Vec<String>,
     pub broken: Vec<String>,
 }
 
@@ -38,15 +55,18 @@ impl std::fmt::Debug for World {
         let sandboxes = self.runtime.sandboxes.iter();
         let plan = plan(&self.facts());
         f.debug_struct("World")
-            .field("policy", &self.pod.spec.as_ref().and_then(|s| s.restart_policy.as_ref()))
+            .field("pod", &self.pod.spec.as_ref().and_then(|spec| serde_json::to_string(spec).ok()))
             .field("wish", &self.wish)
             .field("sandboxes", &sandboxes.map(|s| (&s.id, s.attempt, s.state)).collect::<Vec<_>>())
             .field(
                 "containers",
-                &containers.map(|c| (&c.id, &c.name, c.restart_count, &c.state)).collect::<Vec<_>>(),
+                &containers
+                    .map(|c| (&c.id, &c.sandbox_id, &c.name, c.restart_count, &c.state))
+                    .collect::<Vec<_>>(),
             )
+            .field("probes", &self.probes)
             .field("under_way", &self.under_way)
-            .field("failures", &self.memory.failures)
+            .field("memory", &Memory { status: None, ..self.memory.clone() })
             .field("next", &plan.actions)
             .field("why", &plan.why)
             .field("wake_at", &plan.wake_at)
@@ -56,88 +76,26 @@ impl std::fmt::Debug for World {
     }
 }
 
-/// Something that happens to the pod or to the agent.
-#[derive(Clone, Copy, Debug)]
-pub enum Happening {
-    /// A plan is made and its operations begin.
-    Turn,
-    /// The n-th operation under way ends well, or not.
-    End {
-        which: usize,
-        well: bool,
-    },
-    /// The n-th running container ends by itself.
-    Exit {
-        which: usize,
-        code: i32,
-    },
-    /// The sandbox dies, its containers with it.
-    SandboxDies,
-    /// The runtime loses a container's state.
-    Lose {
-        which: usize,
-    },
-    /// Somebody removes the n-th container behind the agent's back.
-    Vanish {
-        which: usize,
-    },
-    /// The agent is killed and comes back: what is under way is cut off before or after it took effect.
-    AgentRestarts {
-        took_effect: bool,
-    },
-    Wait {
-        seconds: i64,
-    },
-    Delete,
-}
-
-pub fn any_happening() -> impl Strategy<Value = Happening> {
-    prop_oneof![
-        8 => Just(Happening::Turn),
-        8 => (0..8usize, prop::bool::weighted(0.8)).prop_map(|(which, well)| Happening::End { which, well }),
-        2 => (0..4usize, prop_oneof![Just(0), Just(1), Just(137)]).prop_map(|(which, code)| Happening::Exit { which, code }),
-        1 => Just(Happening::SandboxDies),
-        1 => (0..4usize).prop_map(|which| Happening::Lose { which }),
-        1 => (0..4usize).prop_map(|which| Happening::Vanish { which }),
-        1 => any::<bool>().prop_map(|took_effect| Happening::AgentRestarts { took_effect }),
-        3 => (0..700i64).prop_map(|seconds| Happening::Wait { seconds }),
-        1 => Just(Happening::Delete),
-    ]
-}
-
-pub fn any_world() -> impl Strategy<Value = World> {
-    let policy = prop_oneof![Just("Always"), Just("OnFailure"), Just("Never")];
-    (1..4usize, policy, any::<bool>(), 0..40i64).prop_map(|(containers, policy, host_network, grace)| {
-        World::new(containers, policy, host_network, grace)
-    })
-}
-
 impl World {
-    pub fn new(containers: usize, policy: &str, host_network: bool, grace: i64) -> Self {
-        let spec: Vec<_> = (0..containers)
-            .map(|i| serde_json::json!({"name": format!("c{i}"), "image": format!("example.test/i{i}:1")}))
-            .collect();
-        let pod = serde_json::json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": "p", "namespace": "default", "uid": "u1",
-                         "annotations": {"kubernetes.io/config.source": "file"}},
-            "spec": {"containers": spec, "restartPolicy": policy, "hostNetwork": host_network,
-                     "terminationGracePeriodSeconds": grace},
-        });
+    pub fn new(sketch: &Sketch) -> Self {
         Self {
             id: PodRef::new("p", "default", "u1"),
-            pod: serde_json::from_value(pod).expect("the world's own pod decodes"),
+            pod: sketch.pod(),
             wish: Wish::Run,
             runtime: PodRuntime::default(),
             memory: Memory::default(),
             session: Session::default(),
+            probes: Probes::default(),
+            verdict: None,
             node: NodeFacts { network_ready: true, max_crash_loop_seconds: 300, ..NodeFacts::default() },
             now: Timestamp::from_second(1_800_000_000).expect("in range"),
             next_id: 0,
             under_way: Vec::new(),
+            in_hook: BTreeSet::new(),
             forgotten: false,
             highest_attempt: BTreeMap::new(),
-            published: BTreeMap::new(),
+            laws: Laws::default(),
+            trace: Vec::new(),
             broken: Vec::new(),
         }
     }
@@ -151,6 +109,8 @@ impl World {
             runtime: &self.runtime,
             memory: &self.memory,
             session: &self.session,
+            probes: &self.probes,
+            verdict: self.verdict.as_ref(),
             node: &self.node,
             now: self.now,
         }
@@ -160,7 +120,9 @@ impl World {
         match happening {
             Happening::Turn => drop(self.turn()),
             Happening::End { which, well } => self.end(which, well),
-            Happening::Exit { which, code } => self.exit(which, code),
+            Happening::Runs { which } => self.reaches_hook(which),
+            Happening::Exit { which, code, out_of_memory } => self.exit(which, code, out_of_memory),
+            Happening::Probed { which, probe, passed } => self.probed(which, probe, passed),
             Happening::SandboxDies => self.sandbox_dies(),
             Happening::Lose { which } => {
                 if let Some(c) = self.nth_running(which) {
@@ -175,8 +137,15 @@ impl World {
             }
             Happening::AgentRestarts { took_effect } => self.agent_restarts(took_effect),
             Happening::Wait { seconds } => self.pass(seconds),
+            Happening::Evicted { grace } => self.evict(grace),
             Happening::Delete => self.delete(),
+            Happening::Hurry { grace } => {
+                if let Wish::End(end) = &mut self.wish {
+                    end.grace_seconds = end.grace_seconds.min(grace.max(1));
+                }
+            }
         }
+        self.watch_progress();
     }
 
     /// From now on everything goes well.
@@ -186,14 +155,15 @@ impl World {
         }
     }
 
-    /// Turns, operations that go well, and waits until a plan asks for nothing more.
+    /// Turns, operations that go well, containers that do their work, and waits until a plan asks for nothing more.
     pub fn run_until_quiet(&mut self) -> Result<(), String> {
         for _ in 0..TURNS {
             if self.forgotten {
                 return Ok(());
             }
+            self.watch_progress();
             let wake_at = self.turn();
-            if self.under_way.is_empty() {
+            if self.under_way.is_empty() && !self.work_goes_on() {
                 match wake_at {
                     None => return Ok(()),
                     Some(time) => self.now = self.now.max(time),
@@ -206,25 +176,49 @@ impl World {
         Err(format!("still not quiet after {TURNS} turns: {self:#?}"))
     }
 
+    /// A container that runs and has not been found started is; an init container that runs succeeds.
+    fn work_goes_on(&mut self) -> bool {
+        let Some(spec) = self.pod.spec.clone() else { return false };
+        for index in 0..self.runtime.containers.len() {
+            let instance = &self.runtime.containers[index];
+            let Some((role, container)) = roster::find(&spec, &instance.name) else { continue };
+            if !instance.state.is_running() {
+                continue;
+            }
+            let probed = self.probes.0.entry(instance.id.clone()).or_default();
+            if container.startup_probe.is_some() && probed.startup.is_none() {
+                probed.startup = Some(true);
+                return true;
+            }
+            if role == Role::Init {
+                self.runtime.containers[index].state = exited(0, self.now);
+                return true;
+            }
+        }
+        false
+    }
+
     pub fn is_gone(&self) -> bool {
         self.forgotten && self.runtime.is_empty()
     }
 
     /// Running, or finished as its policy allows.
     pub fn is_as_wanted(&self) -> bool {
+        let Some(spec) = &self.pod.spec else { return false };
         let phase = self.memory.status.as_ref().and_then(|s| s.phase.as_deref());
-        let names = self.pod.spec.iter().flat_map(|s| &s.containers);
-        let all_run = names.into_iter().all(|c| {
+        let all_run = roster(spec).all(|(role, c)| {
             let newest = self.runtime.instances(&c.name).next();
-            newest.is_some_and(|n| n.state.is_running() || n.state.exit().is_some())
+            match role {
+                Role::Sidecar => newest.is_some_and(|n| n.state.is_running()),
+                Role::Regular => newest.is_some_and(|n| n.state.is_running() || n.state.exit().is_some()),
+                Role::Init | Role::Ephemeral => true,
+            }
         });
         match phase {
             Some("Running") => all_run,
             // Upstream's behaviour: a pod that never restarts gets no second sandbox, even for a container that never ran.
             Some("Pending") => {
-                let spec = self.pod.spec.as_ref();
-                let never = spec.and_then(|s| s.restart_policy.as_deref()) == Some("Never");
-                never && !self.runtime.containers.is_empty()
+                spec.restart_policy.as_deref() == Some("Never") && !self.runtime.containers.is_empty()
             }
             Some("Succeeded" | "Failed") => self.runtime.containers.iter().all(|c| !c.state.is_running()),
             _ => false,
@@ -233,9 +227,11 @@ impl World {
 
     fn turn(&mut self) -> Option<Timestamp> {
         self.session.observe(&self.runtime);
+        let ids = &self.runtime.containers;
+        self.probes.0.retain(|id, _| ids.iter().any(|c| c.id == *id && c.state.is_running()));
         let plan = plan(&self.facts());
+        self.watch_plan(&plan);
         self.memory = plan.memory;
-        self.watch_status();
         if plan.finished {
             self.forgotten = true;
         }
@@ -243,31 +239,32 @@ impl World {
             self.give_up(&key);
         }
         for action in plan.actions {
-            let key = action.key();
-            self.give_up(&key);
-            let grace_seconds = match &action {
-                Action::StopContainer { grace, .. } => Some(grace.as_secs() as i64),
-                _ => None,
-            };
-            self.session.done.remove(&key);
-            self.session.ops.insert(key, Operation { since: self.now, grace_seconds });
-            self.under_way.push(action);
+            self.begin(action);
         }
         plan.wake_at
+    }
+
+    fn begin(&mut self, action: Action) {
+        let key = action.key();
+        self.trace.extend(trace::words(&action));
+        self.give_up(&key);
+        let grace_seconds = match &action {
+            Action::StopContainer { grace, .. } => Some(grace.as_secs() as i64),
+            _ => None,
+        };
+        if let Action::PreStop { id, .. } = &action {
+            self.session.pre_stops.insert(id.clone(), PreStop { since: self.now, ended: false });
+        }
+        self.session.done.remove(&key);
+        self.session.ops.insert(key, Operation { since: self.now, grace_seconds });
+        self.under_way.push(action);
     }
 
     fn give_up(&mut self, key: &OpKey) {
         self.session.ops.remove(key);
         self.under_way.retain(|a| a.key() != *key);
-    }
-
-    fn watch_status(&mut self) {
-        for status in self.memory.status.iter().flat_map(|s| s.container_statuses.iter().flatten()) {
-            let highest = self.published.entry(status.name.clone()).or_default();
-            if status.restart_count < *highest {
-                self.broken.push(format!("{}: published restart count fell", status.name));
-            }
-            *highest = status.restart_count;
+        if let OpKey::Start(name) = key {
+            self.in_hook.remove(name);
         }
     }
 
@@ -278,147 +275,60 @@ impl World {
         let action = self.under_way.remove(which % self.under_way.len());
         let key = action.key();
         self.session.ops.remove(&key);
-        let outcome = if well { self.take_effect(&action) } else { failure(&action) };
+        let outcome = if well { self.take_effect(&action) } else { self.fail(&action) };
         if well {
             self.session.succeeded(action, self.now);
         }
         self.memory.absorb(&mut self.session, outcome, self.now);
     }
 
-    fn take_effect(&mut self, action: &Action) -> Outcome {
-        match action {
-            Action::CreateSandbox { attempt } => self.create_sandbox(*attempt),
-            Action::StopSandbox { id } => {
-                self.stop_sandbox(id);
-                Outcome::SandboxStopped { id: id.clone() }
-            }
-            Action::RemoveSandbox { id } => {
-                self.stop_sandbox(id);
-                self.runtime.sandboxes.retain(|s| s.id != *id);
-                self.runtime.containers.retain(|c| c.sandbox_id != *id);
-                Outcome::SandboxRemoved
-            }
-            Action::EnsureImage { container, image, .. } => Outcome::ImageReady {
-                container: container.clone(),
-                image: image.clone(),
-                prepared: PreparedImage { image_ref: image.clone(), uid: None, username: String::new() },
-            },
-            Action::StartContainer { container, attempt, sandbox_id, .. } => {
-                self.create_container(container, *attempt, sandbox_id);
-                self.start_newest(container)
-            }
-            Action::StartCreated { container, id } => {
-                let created =
-                    self.runtime.containers.iter().any(|c| c.id == *id && c.state == ContainerState::Created);
-                if created { self.start_newest(container) } else { failure(action) }
-            }
-            Action::StopContainer { id, .. } => {
-                let now = self.now;
-                for c in
-                    self.runtime.containers.iter_mut().filter(|c| c.id == *id && c.state.exit().is_none())
-                {
-                    c.state = exited(143, now);
-                }
-                Outcome::ContainerStopped { id: id.clone() }
-            }
-            Action::RemoveContainer { id, .. } => {
-                self.runtime.containers.retain(|c| c.id != *id);
-                Outcome::ContainerRemoved { id: id.clone() }
-            }
-            Action::TakeOver => Outcome::TakenOver,
-            Action::Release => Outcome::Released,
-            Action::Cleanup => Outcome::Cleaned,
-        }
-    }
-
-    fn create_sandbox(&mut self, attempt: u32) -> Outcome {
-        if self.runtime.sandboxes.iter().any(|s| s.state == SandboxState::Ready) {
-            self.broken.push("a second ready sandbox".to_owned());
-        }
-        if self.runtime.sandboxes.iter().any(|s| s.attempt == attempt) {
-            self.broken.push(format!("sandbox attempt {attempt} twice"));
-        }
-        let host_network = self.pod.spec.as_ref().and_then(|s| s.host_network).unwrap_or(false);
-        let sandbox = Sandbox {
-            id: self.fresh("s"),
-            uid: self.id.uid.clone(),
-            name: "p".to_owned(),
-            namespace: "default".to_owned(),
-            attempt,
-            state: SandboxState::Ready,
-            created_at: self.now,
-            ips: if host_network { vec![] } else { vec!["10.0.0.7".parse().expect("an address")] },
-            host_network,
+    fn reaches_hook(&mut self, which: usize) {
+        let spec = self.pod.spec.clone().unwrap_or_default();
+        let has_hook = |name: &str| {
+            let found = roster::find(&spec, name);
+            found.is_some_and(|(_, c)| c.lifecycle.as_ref().is_some_and(|l| l.post_start.is_some()))
         };
-        self.runtime.sandboxes.insert(0, sandbox);
-        Outcome::SandboxCreated
-    }
-
-    fn stop_sandbox(&mut self, id: &str) {
-        let now = self.now;
-        for s in self.runtime.sandboxes.iter_mut().filter(|s| s.id == id) {
-            s.state = SandboxState::NotReady;
-        }
-        for c in self.runtime.containers.iter_mut().filter(|c| c.sandbox_id == id) {
-            if matches!(c.state, ContainerState::Running { .. } | ContainerState::Unknown) {
-                c.state = exited(137, now);
+        let starts = self.under_way.iter().filter_map(|action| match action {
+            Action::StartContainer { container, attempt, sandbox_id, .. } if has_hook(container) => {
+                Some((container.clone(), *attempt, sandbox_id.clone()))
             }
+            _ => None,
+        });
+        let waiting: Vec<_> = starts.filter(|(name, ..)| !self.in_hook.contains(name)).collect();
+        if let Some((name, attempt, sandbox)) = waiting.get(which % waiting.len().max(1)) {
+            self.create_container(name, *attempt, sandbox);
+            self.start_newest(name);
+            // The runtime tells of it.
+            self.session.observe(&self.runtime);
+            self.in_hook.insert(name.clone());
         }
     }
 
-    fn create_container(&mut self, name: &str, attempt: u32, sandbox_id: &str) {
-        if self.highest_attempt.get(name).is_some_and(|highest| attempt <= *highest) {
-            self.broken.push(format!("{name}: restart count {attempt} again"));
-        }
-        self.highest_attempt.insert(name.to_owned(), attempt);
-        let index: usize = name[1..].parse().expect("names are c0, c1, ...");
-        let image = format!("example.test/i{index}:1");
-        let container = Container {
-            id: self.fresh("c"),
-            sandbox_id: sandbox_id.to_owned(),
-            uid: self.id.uid.clone(),
-            name: name.to_owned(),
-            restart_count: attempt,
-            hash: container_hash(name, &image),
-            created_at: self.now,
-            state: ContainerState::Created,
-            image: image.clone(),
-            image_ref: image,
-            annotations: BTreeMap::new(),
-            log_path: String::new(),
-            termination_file: None,
-            user: None,
-        };
-        self.runtime.containers.insert(0, container);
-    }
-
-    fn start_newest(&mut self, name: &str) -> Outcome {
-        if self.runtime.instances(name).any(|c| c.state.is_running()) {
-            self.broken.push(format!("{name}: a second live instance"));
-        }
-        let now = self.now;
-        let sandboxes = &self.runtime.sandboxes;
-        let newest = self.runtime.containers.iter_mut().find(|c| c.name == name);
-        if let Some(c) = newest {
-            let alive = sandboxes.iter().any(|s| s.id == c.sandbox_id && s.state == SandboxState::Ready);
-            if !alive {
-                c.state = exited(128, now);
-                let reason = "RunContainerError";
-                return Outcome::StartFailed {
-                    container: name.to_owned(),
-                    reason,
-                    message: "no sandbox".to_owned(),
-                };
-            }
-            c.state = ContainerState::Running { started_at: now };
-        }
-        Outcome::ContainerStarted { container: name.to_owned() }
-    }
-
-    fn exit(&mut self, which: usize, code: i32) {
+    fn exit(&mut self, which: usize, code: i32, out_of_memory: bool) {
         let now = self.now;
         if let Some(c) = self.nth_running(which) {
             c.state = exited(code, now);
+            if let (ContainerState::Exited(exit), true) = (&mut c.state, out_of_memory) {
+                exit.reason = "OOMKilled".to_owned();
+            }
+        }
+    }
+
+    /// A result that is bad stays so, as with upstream's probes: they wait for the next instance.
+    fn probed(&mut self, which: usize, probe: Probe, passed: bool) {
+        let spec = self.pod.spec.clone().unwrap_or_default();
+        let Some(instance) = self.nth_running(which).map(|c| c.clone()) else { return };
+        let Some((_, container)) = roster::find(&spec, &instance.name) else { return };
+        let Probed { startup, liveness, .. } = self.probes.0.entry(instance.id).or_default();
+        let has_started = container.startup_probe.is_none() || *startup == Some(true);
+        match probe {
+            Probe::Startup if container.startup_probe.is_some() && startup.is_none() => {
+                *startup = Some(passed);
+            }
+            Probe::Liveness if container.liveness_probe.is_some() && has_started => {
+                *liveness = Some(passed && *liveness != Some(false));
+            }
+            _ => {}
         }
     }
 
@@ -438,18 +348,32 @@ impl World {
     /// What is under way is cut off; its effect may have come before that. Only the memory survives.
     fn agent_restarts(&mut self, took_effect: bool) {
         for action in std::mem::take(&mut self.under_way) {
-            let half_done = matches!(action, Action::StartContainer { .. }) && !took_effect;
-            if let (Action::StartContainer { container, attempt, sandbox_id, .. }, true) =
-                (&action, half_done)
-            {
-                let (container, attempt, sandbox_id) = (container.clone(), *attempt, sandbox_id.clone());
-                self.create_container(&container, attempt, &sandbox_id);
-            } else if took_effect {
-                drop(self.take_effect(&action));
+            match &action {
+                Action::StartContainer { container, .. } if self.in_hook.remove(container) => {}
+                Action::StartContainer { container, attempt, sandbox_id, .. } if !took_effect => {
+                    let (container, attempt, sandbox_id) = (container.clone(), *attempt, sandbox_id.clone());
+                    self.create_container(&container, attempt, &sandbox_id);
+                }
+                _ if took_effect => drop(self.take_effect(&action)),
+                _ => {}
             }
         }
+        self.laws.agent_restarted();
+        self.probes = Probes::default();
         // Log files stay, and tell of instances that are gone.
         self.session = Session { seen_attempts: self.highest_attempt.clone(), ..Session::default() };
+    }
+
+    fn evict(&mut self, grace_seconds: Option<i64>) {
+        if self.verdict.is_none() {
+            self.verdict = Some(Verdict {
+                reason: "Evicted".to_owned(),
+                message: "The node was low on resource: memory.".to_owned(),
+                since: self.now,
+                grace_seconds,
+                disruption: None,
+            });
+        }
     }
 
     fn delete(&mut self) {
@@ -471,39 +395,5 @@ impl World {
         // Things made later are newer, as with a real clock.
         self.now += SignedDuration::from_millis(1);
         format!("{prefix}{}", self.next_id)
-    }
-}
-
-fn exited(code: i32, now: Timestamp) -> ContainerState {
-    ContainerState::Exited(Exit {
-        code,
-        reason: String::new(),
-        message: String::new(),
-        started_at: None,
-        finished_at: now,
-    })
-}
-
-fn failure(action: &Action) -> Outcome {
-    let message = "bad luck".to_owned();
-    match action {
-        Action::CreateSandbox { .. } => Outcome::SandboxFailed { message },
-        Action::StopSandbox { id }
-        | Action::RemoveSandbox { id }
-        | Action::StopContainer { id, .. }
-        | Action::RemoveContainer { id, .. } => Outcome::TeardownFailed { id: id.clone(), message },
-        Action::EnsureImage { container, image, .. } => Outcome::ImageFailed {
-            container: container.clone(),
-            image: image.clone(),
-            reason: "ErrImagePull".to_owned(),
-            message,
-            pulled: true,
-        },
-        Action::StartContainer { container, .. } | Action::StartCreated { container, .. } => {
-            Outcome::StartFailed { container: container.clone(), reason: "RunContainerError", message }
-        }
-        Action::TakeOver => Outcome::TakeOverFailed { message },
-        Action::Release => Outcome::ReleaseFailed { message },
-        Action::Cleanup => Outcome::CleanupFailed { message },
     }
 }

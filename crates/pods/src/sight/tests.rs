@@ -55,6 +55,9 @@ impl World {
             pod_ips: &[],
             etc_hosts: None,
             termination_file: None,
+            target_id: None,
+            placement: &Placement::default(),
+            image_volumes: &Default::default(),
         };
         let config = config::container_config(&inputs).unwrap();
         let (of_sandbox, _) = config::sandbox_config(&self.pod, &node, 0, &Placement::default()).unwrap();

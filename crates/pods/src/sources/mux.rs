@@ -39,11 +39,12 @@ impl Stated {
         Self { id: PodRef::of(pod), json: encode(pod), refused: None, compared, status }
     }
 
-    /// A pod of the API server. Its status is what this agent wrote: only an end that somebody else declared is news. Most
-    /// of what a watch tells is the echo of a patch: nothing that counts differs from what is `known`.
+    /// A pod of the API server. Its status is what this agent wrote: only an end that somebody else declared is news, and
+    /// what others say at the pod's readiness gates. Most of what a watch tells is the echo of a patch: nothing that counts
+    /// differs from what is `known`.
     pub fn of_api(pod: &Pod, known: Option<&Self>, refused: impl FnOnce(&Pod) -> Option<Arc<str>>) -> Self {
         let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref()).filter(|p| phase::is_terminal(p));
-        let (compared, status) = (compared(pod), digest(&phase));
+        let (compared, status) = (compared(pod), digest(&(phase, gates(pod))));
         match known.filter(|known| known.compared == compared && known.status == status) {
             Some(known) => known.clone(),
             None => Self { id: PodRef::of(pod), json: encode(pod), refused: refused(pod), compared, status },
@@ -150,6 +151,15 @@ fn compared(pod: &Pod) -> u128 {
         meta.annotations.iter().flatten().filter(|(key, _)| !is_local(key)).collect();
     let deletion = (&meta.deletion_timestamp, &meta.deletion_grace_period_seconds);
     digest(&(&pod.spec, &meta.labels, deletion, annotations))
+}
+
+/// The conditions that the pod's readiness waits for, as far as they are there, with their statuses.
+fn gates(pod: &Pod) -> Vec<(&str, &str)> {
+    let named = pod.spec.iter().flat_map(|s| s.readiness_gates.iter().flatten()).map(|g| &g.condition_type);
+    let there = pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
+    let mut found: Vec<_> = there.map(|c| (c.type_.as_str(), c.status.as_str())).collect();
+    found.retain(|(kind, _)| named.clone().any(|name| name == kind));
+    found
 }
 
 /// Two pods that share everything but the UID.

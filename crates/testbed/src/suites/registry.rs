@@ -1,6 +1,8 @@
-//! A registry for one containerd, in the place of `registry.k8s.io`: it hands out the images that the containerd was
-//! given, so that specs which insist on pulling (`imagePullPolicy: Always`, images removed before) have something to
-//! pull from. Read-only, and as much of the protocol as containerd speaks when it pulls.
+//! A registry for one containerd: it hands out the images that the containerd was given. Read-only, and as much of the
+//! protocol as containerd speaks when it pulls.
+//!
+//! In the place of `registry.k8s.io`, specs which insist on pulling (`imagePullPolicy: Always`, images removed before) have
+//! something to pull from. Under a name of its own it may ask for a password.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,6 +14,8 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 
 use crate::Containerd;
 
@@ -29,17 +33,30 @@ struct Shelf {
     tags: BTreeMap<String, String>,
     /// Media types of manifests by digest.
     types: BTreeMap<String, String>,
+    /// The only `Authorization` that is good.
+    wanted: Option<String>,
 }
 
 /// Starts it with what `containerd` has by now, and tells `containerd` about it. It serves until this process ends.
 pub fn start(containerd: &Containerd) -> Result<()> {
-    let blobs = containerd.scratch().dir().join("registry");
+    serve_as(containerd, INSTEAD_OF, INSTEAD_OF, None)
+}
+
+/// The same under another name, for those who know the password: images of the registry `of` can be had as `name/…`.
+pub fn start_private(containerd: &Containerd, name: &str, of: &str, login: (&str, &str)) -> Result<()> {
+    serve_as(containerd, name, of, Some(login))
+}
+
+fn serve_as(containerd: &Containerd, name: &str, of: &str, login: Option<(&str, &str)>) -> Result<()> {
+    let blobs = containerd.scratch().dir().join("registry").join(name);
     let content = containerd.scratch().root().join("io.containerd.content.v1.content/blobs/sha256");
     link_all(&content, &blobs).context("cannot link the images' blobs")?;
-    let mut shelf = Shelf { blobs, ..Shelf::default() };
-    shelf.take(&containerd.ctr(&["images", "ls"])?);
+    let wanted =
+        login.map(|(user, password)| format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))));
+    let mut shelf = Shelf { blobs, wanted, ..Shelf::default() };
+    shelf.take(&containerd.ctr(&["images", "ls"])?, of);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let hosts = containerd.scratch().registry_hosts().join(INSTEAD_OF);
+    let hosts = containerd.scratch().registry_hosts().join(name);
     fs::create_dir_all(&hosts)?;
     let host =
         format!("[host.\"http://{}\"]\n  capabilities = [\"pull\", \"resolve\"]\n", listener.local_addr()?);
@@ -66,7 +83,7 @@ fn link_all(from: &Path, to: &Path) -> Result<()> {
 
 impl Shelf {
     /// `ctr images ls`: reference, media type and digest come first on each line.
-    fn take(&mut self, listed: &str) {
+    fn take(&mut self, listed: &str, registry: &str) {
         for line in listed.lines().skip(1) {
             let mut words = line.split_whitespace();
             let (Some(reference), Some(media_type), Some(digest)) =
@@ -75,7 +92,7 @@ impl Shelf {
                 continue;
             };
             self.types.insert(digest.to_owned(), media_type.to_owned());
-            if let Some(name) = reference.strip_prefix(INSTEAD_OF).and_then(|rest| rest.strip_prefix('/')) {
+            if let Some(name) = reference.strip_prefix(registry).and_then(|rest| rest.strip_prefix('/')) {
                 self.tags.insert(name.to_owned(), digest.to_owned());
             }
         }
@@ -116,14 +133,30 @@ fn serve(shelf: &Shelf, client: TcpStream) -> Result<()> {
     client.set_read_timeout(Some(SILENCE))?;
     let mut lines = BufReader::new(client.try_clone()?.take(64 * 1024)).lines();
     let request = lines.next().context("an empty request")??;
+    let mut said = None;
     for line in lines {
-        if line?.is_empty() {
+        let line = line?;
+        if line.is_empty() {
             break;
+        }
+        if let Some((name, value)) = line.split_once(':')
+            && name.eq_ignore_ascii_case("authorization")
+        {
+            said = Some(value.trim().to_owned());
         }
     }
     let mut words = request.split(' ');
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    if shelf.wanted.is_some() && shelf.wanted != said {
+        return refuse(client);
+    }
     answer(shelf, method, path, client)
+}
+
+fn refuse(mut client: TcpStream) -> Result<()> {
+    let challenge = "WWW-Authenticate: Basic realm=\"private\"";
+    let end = "Content-Length: 0\r\nConnection: close\r\n\r\n";
+    Ok(write!(client, "HTTP/1.1 401 Unauthorized\r\n{challenge}\r\n{end}")?)
 }
 
 fn answer(shelf: &Shelf, method: &str, path: &str, mut client: TcpStream) -> Result<()> {
@@ -159,7 +192,7 @@ crablet.test/busybox:1 application/vnd.oci.image.index.v1+json sha256:bb 1.0 MiB
 
     fn shelf() -> Shelf {
         let mut shelf = Shelf { blobs: "/nowhere".into(), ..Shelf::default() };
-        shelf.take(LISTED);
+        shelf.take(LISTED, INSTEAD_OF);
         shelf
     }
 

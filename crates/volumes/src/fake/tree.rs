@@ -124,18 +124,37 @@ impl Tree {
         Ok(())
     }
 
+    /// The whole table begins with the disk that everything lies on.
     pub fn mounts_below(&self, path: &Path) -> Vec<Mounted> {
-        self.mounts.iter().filter(|mounted| mounted.path.starts_with(path)).cloned().collect()
+        let disk = Mounted {
+            path: "/".into(),
+            root: "/".into(),
+            device: "disk".to_owned(),
+            fs_type: "ext4".to_owned(),
+            ..Default::default()
+        };
+        let whole = (path == Path::new("/")).then_some(disk);
+        let below = self.mounts.iter().filter(|mounted| mounted.path.starts_with(path)).cloned();
+        whole.into_iter().chain(below).collect()
     }
 
-    pub fn mount(&mut self, target: &Path, fs_type: &str, options: String) -> io::Result<()> {
+    /// The group of what a path leads to.
+    pub fn group(&self, path: &Path) -> Option<u32> {
+        match self.nodes.get(&self.resolve(path).ok()?)? {
+            Node::Folder { group, .. } | Node::File { group, .. } => *group,
+            Node::Link(_) | Node::Special(_) => None,
+        }
+    }
+
+    pub fn mount(&mut self, target: &Path, mounted: Mounted) -> io::Result<()> {
         if !self.nodes.contains_key(target) {
             return Err(io::ErrorKind::NotFound.into());
         }
-        self.mounts.push(Mounted { path: target.to_owned(), fs_type: fs_type.to_owned(), options });
+        self.mounts.push(Mounted { path: target.to_owned(), ..mounted });
         Ok(())
     }
 
+    /// Of a part of a volume: another one in the same place goes first.
     pub fn bind(&mut self, source: &Path, target: &Path) -> io::Result<()> {
         let options = source.display().to_string();
         if let Some(mounted) = self.mounts.iter().find(|mounted| mounted.path == target) {
@@ -145,7 +164,39 @@ impl Tree {
             self.unmount(target);
         }
         self.put(target, Node::folder(0o750));
-        self.mount(target, "bind", options)
+        self.mount(target, Mounted { fs_type: "bind".to_owned(), options, ..self.place(source) })
+    }
+
+    /// Of a whole volume. The options show after the source.
+    pub fn bind_whole(&mut self, source: &Path, target: &Path, options: &[String]) -> io::Result<()> {
+        if self.kind(source)?.is_none() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let shown = [&[source.display().to_string()], options].concat().join(",");
+        if self.mounts.iter().any(|mounted| mounted.path == target) {
+            return Ok(());
+        }
+        self.mount(target, Mounted { fs_type: "bind".to_owned(), options: shown, ..self.place(source) })
+    }
+
+    /// What is bound to the path, or the path itself.
+    pub fn behind(&self, path: &Path) -> PathBuf {
+        let bound =
+            self.mounts.iter().rev().find(|mounted| mounted.path == path && mounted.fs_type == "bind");
+        let source = bound.and_then(|mounted| mounted.options.split(',').next());
+        source.map_or_else(|| path.to_owned(), PathBuf::from)
+    }
+
+    /// Which file system a path is in, and where in it.
+    fn place(&self, path: &Path) -> Mounted {
+        let around = self.mounts.iter().filter(|mounted| path.starts_with(&mounted.path));
+        let Some(nearest) = around.max_by_key(|mounted| mounted.path.as_os_str().len()) else {
+            return Mounted { device: "disk".to_owned(), root: path.to_owned(), ..Default::default() };
+        };
+        let inside = path.strip_prefix(&nearest.path).unwrap_or(path);
+        let root =
+            if inside.as_os_str().is_empty() { nearest.root.clone() } else { nearest.root.join(inside) };
+        Mounted { device: nearest.device.clone(), root, source: nearest.source.clone(), ..Default::default() }
     }
 
     pub fn unmount(&mut self, target: &Path) {

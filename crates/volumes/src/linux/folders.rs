@@ -1,9 +1,11 @@
 use std::fs::{self, OpenOptions, Permissions};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use crate::port::PathKind;
+
+const MOST_OF_A_FILE: u64 = 1 << 20;
 
 pub fn kind(path: &Path) -> io::Result<Option<PathKind>> {
     let kind = match fs::metadata(path) {
@@ -72,6 +74,36 @@ pub fn remove_folder(path: &Path) -> io::Result<()> {
         Err(error) if absent(&error) => Ok(()),
         removed => removed,
     }
+}
+
+pub fn remove_file(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if absent(&error) => Ok(()),
+        removed => removed,
+    }
+}
+
+pub fn put_link(target: &Path, link: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(link) {
+        Ok(found) if found.is_symlink() => fs::remove_file(link)?,
+        Ok(_) => return Err(ErrorKind::AlreadyExists.into()),
+        Err(error) if absent(&error) => {}
+        Err(error) => return Err(error),
+    }
+    std::os::unix::fs::symlink(target, link)
+}
+
+pub fn read_file(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let mut content = Vec::new();
+    match fs::File::open(path) {
+        Err(error) if absent(&error) => return Ok(None),
+        file => file?.take(MOST_OF_A_FILE).read_to_end(&mut content)?,
+    };
+    Ok(Some(content))
+}
+
+pub fn write_file(path: &Path, content: &[u8]) -> io::Result<()> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o640).open(path)?.write_all(content)
 }
 
 pub fn absent(error: &io::Error) -> bool {

@@ -7,10 +7,13 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use tracing::error;
+
+use crate::port::{GroupChange, Walk as Progress};
 
 /// Handles that the walk holds at once. A tree that is deeper was made to be.
 const MAX_DEPTH: usize = 256;
@@ -18,17 +21,21 @@ const READ_WRITE: u32 = 0o660;
 const READ_ONLY: u32 = 0o440;
 const FOLDER: u32 = 0o2110;
 
-pub fn set_group(folder: &Path, group: u32, read_only: bool) -> io::Result<()> {
+pub fn set_group(folder: &Path, change: GroupChange, progress: &Progress) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let root = rustix::fs::open(folder, flags, Mode::empty())?;
     let stat = rustix::fs::fstat(&root)?;
-    let walk = Walk {
-        group: Gid::from_raw(group),
-        bits: if read_only { READ_ONLY } else { READ_WRITE },
-        device: stat.st_dev,
-        path: folder,
-    };
+    let bits = if change.read_only { READ_ONLY } else { READ_WRITE };
+    let right = bits | FOLDER;
+    if change.only_on_mismatch && stat.st_gid == change.group && stat.st_mode & right == right {
+        return Ok(());
+    }
+    let walk = Walk { group: Gid::from_raw(change.group), bits, device: stat.st_dev, path: folder, progress };
     walk.folder(root, &stat, 0)
+}
+
+pub fn group_of(folder: &Path) -> io::Result<u32> {
+    Ok(rustix::fs::stat(folder)?.st_gid)
 }
 
 struct Walk<'a> {
@@ -37,6 +44,7 @@ struct Walk<'a> {
     device: u64,
     /// For the log.
     path: &'a Path,
+    progress: &'a Progress,
 }
 
 impl Walk<'_> {
@@ -50,6 +58,7 @@ impl Walk<'_> {
                 self.entry(folder.as_fd(), name, depth)?;
             }
         }
+        self.progress.files.fetch_add(1, Ordering::Relaxed);
         self.note(rustix::fs::fchown(&folder, None, Some(self.group)));
         let mode = stat.st_mode & 0o7777 | self.bits | FOLDER;
         self.note(rustix::fs::fchmod(&folder, Mode::from_raw_mode(mode)));
@@ -57,6 +66,9 @@ impl Walk<'_> {
     }
 
     fn entry(&self, parent: BorrowedFd<'_>, name: &CStr, depth: usize) -> io::Result<()> {
+        if self.progress.stopped.load(Ordering::Relaxed) {
+            return Err(io::Error::new(io::ErrorKind::Interrupted, "nobody waits for it any more"));
+        }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let handle = match rustix::fs::openat(parent, name, flags, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(()),
@@ -76,6 +88,7 @@ impl Walk<'_> {
                 self.folder(folder, &stat, depth + 1)
             }
             kind => {
+                self.progress.files.fetch_add(1, Ordering::Relaxed);
                 let whole = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW;
                 self.note(rustix::fs::chownat(&handle, c"", None, Some(self.group), whole));
                 if kind != FileType::Symlink {

@@ -17,6 +17,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::ownership;
 use crate::payload::{Payload, PayloadFile};
+use crate::port::{GroupChange, Walk};
 
 const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
@@ -101,7 +102,10 @@ fn make(folder: &Path, payload: &Payload, name: &str, group: Option<u32>) -> io:
     }
     match group {
         // Over the whole volume: links and mount points of other volumes lie beside the new folder.
-        Some(group) => ownership::set_group(folder, group, true),
+        Some(group) => {
+            let change = GroupChange { group, read_only: true, only_on_mismatch: false };
+            ownership::set_group(folder, change, &Walk::default())
+        }
         None => Ok(()),
     }
 }

@@ -5,18 +5,19 @@ use crablet_model::api;
 use crablet_planner::pod::config::MountedVolume;
 
 use super::{Request, default_mode, files, layout_name, mode_or};
+use crate::failure::Failure;
 use crate::payload::{Payload, PayloadFile};
 use crate::plugins::empty_dir::Medium;
 
 pub async fn set_up(
     request: &Request<'_>,
     source: &api::ConfigMapVolumeSource,
-) -> Result<MountedVolume, String> {
+) -> Result<MountedVolume, Failure> {
     let optional = source.optional.unwrap_or(false);
     let mode = default_mode(source.default_mode)?;
     let items = source.items.as_deref().unwrap_or_default();
     let payload = fetch(request, &source.name, items, mode, optional).await?;
-    files::show(request, layout_name::CONFIG_MAP, Medium::Disk, payload).await
+    Ok(files::show(request, layout_name::CONFIG_MAP, Medium::Disk, payload).await?)
 }
 
 /// The files of a config map. An optional one that does not exist has none.
@@ -26,10 +27,10 @@ pub async fn fetch(
     items: &[api::KeyToPath],
     mode: u32,
     optional: bool,
-) -> Result<Payload, String> {
+) -> Result<Payload, Failure> {
     let found = match request.ctx.objects.config_map(request.namespace(), name).await {
         Err(ObjectError::NotFound(_)) if optional => None,
-        answer => Some(answer.map_err(|error| error.to_string())?),
+        answer => Some(answer?),
     };
     let (text, binary) = match &found {
         Some(map) => (map.data.as_ref(), map.binary_data.as_ref()),
@@ -52,7 +53,10 @@ pub async fn fetch(
         match of_text().or_else(of_binary) {
             Some(content) => payload.add(&item.path, file(content, mode_or(item.mode, mode)))?,
             None if optional => {}
-            None => return Err(format!("configmap references non-existent config key: {}", item.key)),
+            None => {
+                let text = format!("configmap references non-existent config key: {}", item.key);
+                return Err(Failure::from(text).waiting());
+            }
         }
     }
     Ok(payload)

@@ -10,7 +10,7 @@ use tracing::warn;
 
 use super::{Request, size};
 use crate::layout::{EMPTY_DIR, PodLayout};
-use crate::port::{MemoryFs, Mounted, PathKind, reason, told};
+use crate::port::{GroupChange, MemoryFs, Mounted, PathKind, reason, told};
 use crate::volumes::Context;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub async fn set_up(
     let medium = Medium::of(source.medium.as_deref().unwrap_or_default())?;
     let limit = source.size_limit.as_ref().and_then(|limit| Quantity::try_from(limit).ok());
     make(request, request.name(), &folder, &medium, limit).await?;
-    Ok(MountedVolume { host_path: folder.display().to_string(), read_only: false, relabel: true })
+    Ok(MountedVolume { host_path: folder.display().to_string(), relabel: true, ..Default::default() })
 }
 
 /// Makes an empty folder, unless its marker says that it was made. What is in it then belongs to the containers.
@@ -80,11 +80,12 @@ pub async fn make(
         }
         Medium::HugePages(page_size) => mount_huge_pages(request, folder, page_size.as_deref()).await?,
     }
-    if let Some(group) = request.owners.group
-        && let Err(error) = host.set_group(folder, group, false).await
-    {
-        // As upstream: the pod starts, and what it cannot write it will tell itself.
-        warn!(path = %folder.display(), group, error = reason(&error), "Failed to give a volume to its group");
+    if let Some(group) = request.owners.group {
+        let change = GroupChange { group, read_only: false, only_on_mismatch: false };
+        if let Err(error) = request.give(folder, change).await {
+            // As upstream: the pod starts, and what it cannot write it will tell itself.
+            warn!(path = %folder.display(), group, error, "Failed to give a volume to its group");
+        }
     }
     host.make_folder(&marker_folder, 0o750, 0o750)
         .await
@@ -100,7 +101,7 @@ pub async fn remove(ctx: &Context, layout: &PodLayout, marker: &str, folder: &Pa
         .await
         .map_err(|error| format!("failed to remove ready dir [{}]: {}", marker.display(), reason(&error)))?;
     for _ in mounts_at(ctx, folder).await? {
-        ctx.host.unmount(folder).await.map_err(|error| told("unmount", folder, &error))?;
+        ctx.host.unmount(folder, false).await.map_err(|error| told("unmount", folder, &error))?;
     }
     ctx.host.remove_tree(folder).await.map_err(|error| told("remove", folder, &error))
 }

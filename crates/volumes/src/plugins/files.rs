@@ -43,5 +43,10 @@ pub async fn show(
         }
         return Err(told("write", &folder, &error));
     }
-    Ok(MountedVolume { host_path: folder.display().to_string(), read_only: true, relabel: true })
+    Ok(MountedVolume {
+        host_path: folder.display().to_string(),
+        read_only: true,
+        relabel: true,
+        ..Default::default()
+    })
 }

@@ -17,7 +17,7 @@ pub async fn set_up(
         return Err(format!("invalid HostPath `{path}`: must not contain '..'"));
     }
     check(request, Path::new(path), source.type_.as_deref().unwrap_or_default()).await?;
-    Ok(MountedVolume { host_path: path.to_owned(), read_only: false, relabel: false })
+    Ok(MountedVolume { host_path: path.to_owned(), ..Default::default() })
 }
 
 async fn check(request: &Request<'_>, path: &Path, kind: &str) -> Result<(), String> {

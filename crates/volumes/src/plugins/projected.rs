@@ -4,17 +4,20 @@ use crablet_apiserver::TokenWanted;
 use crablet_model::api;
 use jiff::Timestamp;
 
-use super::{Ready, Request, config_map, default_mode, downward_api, files, joined, layout_name, secret};
+use super::{
+    Ready, Request, config_map, default_mode, downward_api, files, joined, layout_name, secret, trust,
+};
+use crate::failure::Failure;
 use crate::payload::{Payload, PayloadFile};
 use crate::plugins::empty_dir::Medium;
 
 /// What the API server puts where a manifest says nothing.
 const TOKEN_SECONDS: i64 = 3600;
 
-pub async fn set_up(request: &Request<'_>, source: &api::ProjectedVolumeSource) -> Result<Ready, String> {
+pub async fn set_up(request: &Request<'_>, source: &api::ProjectedVolumeSource) -> Result<Ready, Failure> {
     let mode = default_mode(source.default_mode)?;
     let mut payload = Payload::default();
-    let mut errors = Vec::new();
+    let mut failures = Vec::new();
     let mut refresh_at: Option<Timestamp> = None;
     for source in source.sources.iter().flatten() {
         match project(request, source, mode).await {
@@ -23,21 +26,23 @@ pub async fn set_up(request: &Request<'_>, source: &api::ProjectedVolumeSource) 
                 payload.add_all(files);
                 refresh_at = [refresh_at, refresh].into_iter().flatten().min();
             }
-            Err(error) => errors.push(error),
+            Err(failure) => failures.push(failure),
         }
     }
-    if !errors.is_empty() {
-        return Err(joined(errors));
+    if !failures.is_empty() {
+        let waits = failures.iter().all(|failure| failure.waits);
+        let text = joined(failures.into_iter().map(|failure| failure.text).collect());
+        return Err(Failure { waits, ..Failure::from(text) });
     }
     let mounted = files::show(request, layout_name::PROJECTED, Medium::Memory, payload).await?;
-    Ok(Ready { mounted, refresh_at })
+    Ok(Ready { mounted, refresh_at, disk_name: None })
 }
 
 async fn project(
     request: &Request<'_>,
     source: &api::VolumeProjection,
     mode: u32,
-) -> Result<(Payload, Option<Timestamp>), String> {
+) -> Result<(Payload, Option<Timestamp>), Failure> {
     if let Some(source) = &source.secret {
         let items = source.items.as_deref().unwrap_or_default();
         let optional = source.optional.unwrap_or(false);
@@ -52,16 +57,16 @@ async fn project(
     }
     if let Some(source) = &source.downward_api {
         let items = source.items.as_deref().unwrap_or_default();
-        return downward_api::collect(request, items, mode).map(|files| (files, None));
+        return Ok((downward_api::collect(request, items, mode)?, None));
     }
     if let Some(source) = &source.service_account_token {
         return token(request, source, mode).await;
     }
-    if source.cluster_trust_bundle.is_some() {
-        return Err("projected source `clusterTrustBundle` is not supported yet".to_owned());
+    if let Some(source) = &source.cluster_trust_bundle {
+        return trust::project(request, source, mode).await;
     }
     if source.pod_certificate.is_some() {
-        return Err("projected source `podCertificate` is not supported yet".to_owned());
+        return Err("projected source `podCertificate` is not supported yet".to_owned().into());
     }
     Ok((Payload::default(), None))
 }
@@ -70,14 +75,14 @@ async fn token(
     request: &Request<'_>,
     source: &api::ServiceAccountTokenProjection,
     mode: u32,
-) -> Result<(Payload, Option<Timestamp>), String> {
+) -> Result<(Payload, Option<Timestamp>), Failure> {
     let wanted = TokenWanted {
         pod: request.id.clone(),
         service_account: request.spec.service_account_name.clone().unwrap_or_default(),
         audiences: source.audience.iter().filter(|audience| !audience.is_empty()).cloned().collect(),
         expiration_seconds: source.expiration_seconds.unwrap_or(TOKEN_SECONDS),
     };
-    let token = request.ctx.objects.token(&wanted).await.map_err(|error| error.to_string())?;
+    let token = request.ctx.objects.token(&wanted).await?;
     // Only the one who runs may read it; the pass over the group's files makes it 0640 where there is a group.
     let owners = request.owners;
     let mode = if owners.user.is_some() || owners.group.is_some() { 0o600 } else { mode };

@@ -5,19 +5,20 @@ use crablet_model::api;
 use crablet_planner::pod::config::MountedVolume;
 
 use super::{Request, default_mode, files, layout_name, mode_or};
+use crate::failure::Failure;
 use crate::payload::{Payload, PayloadFile};
 use crate::plugins::empty_dir::Medium;
 
 pub async fn set_up(
     request: &Request<'_>,
     source: &api::SecretVolumeSource,
-) -> Result<MountedVolume, String> {
+) -> Result<MountedVolume, Failure> {
     let optional = source.optional.unwrap_or(false);
     let mode = default_mode(source.default_mode)?;
     let items = source.items.as_deref().unwrap_or_default();
     let name = source.secret_name.as_deref().unwrap_or_default();
     let payload = fetch(request, name, items, mode, optional).await?;
-    files::show(request, layout_name::SECRET, Medium::Memory, payload).await
+    Ok(files::show(request, layout_name::SECRET, Medium::Memory, payload).await?)
 }
 
 /// The files of a secret. An optional one that does not exist has none.
@@ -27,10 +28,10 @@ pub async fn fetch(
     items: &[api::KeyToPath],
     mode: u32,
     optional: bool,
-) -> Result<Payload, String> {
+) -> Result<Payload, Failure> {
     let found = match request.ctx.objects.secret(request.namespace(), name).await {
         Err(ObjectError::NotFound(_)) if optional => None,
-        answer => Some(answer.map_err(|error| error.to_string())?),
+        answer => Some(answer?),
     };
     let data = found.as_ref().and_then(|secret| secret.data.as_ref());
     let mut payload = Payload::default();
@@ -45,7 +46,10 @@ pub async fn fetch(
         match data.and_then(|data| data.get(&item.key)) {
             Some(value) => payload.add(&item.path, file(&value.0, mode_or(item.mode, mode)))?,
             None if optional => {}
-            None => return Err(format!("references non-existent secret key: {}", item.key)),
+            None => {
+                let text = format!("references non-existent secret key: {}", item.key);
+                return Err(Failure::from(text).waiting());
+            }
         }
     }
     Ok(payload)

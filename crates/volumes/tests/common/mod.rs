@@ -6,12 +6,14 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use crablet_apiserver::fake::FakeApiServer;
 use crablet_apiserver::{ObjectError, ObjectKey, ObjectKind, Objects, ServiceView, Token, TokenWanted};
+use crablet_host::Clock;
 use crablet_host::fake::SimClock;
 use crablet_model::events::Event;
 use crablet_model::{PodUid, api};
 use crablet_planner::pod::NodeFacts;
-use crablet_volumes::{VolumeEvents, VolumeHost, VolumePorts, VolumeSettings, Volumes};
+use crablet_volumes::{NodeStorage, VolumeEvents, VolumeHost, VolumePorts, VolumeSettings, Volumes};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, watch};
@@ -88,9 +90,8 @@ impl Objects for TestObjects {
             return Err(ObjectError::Unavailable("failed to fetch token: forbidden".to_owned()));
         }
         tokens.wanted.push(wanted.clone());
-        use crablet_host::Clock;
         let refresh_at = self.clock.now() + SignedDuration::from_secs(wanted.expiration_seconds * 8 / 10);
-        Ok(Token { text: format!("token-{}", tokens.wanted.len()), refresh_at })
+        Ok(Token { text: format!("token-{}", tokens.wanted.len()), refresh_at, expires: refresh_at })
     }
 
     async fn services(&self, _: &str) -> Result<Vec<ServiceView>, ObjectError> {
@@ -126,6 +127,10 @@ pub struct Agent {
     pub volumes: Arc<Volumes>,
     pub objects: Arc<TestObjects>,
     pub events: Arc<TestEvents>,
+    /// Where claims and volumes are.
+    pub api: Arc<FakeApiServer>,
+    pub storage: watch::Sender<Arc<NodeStorage>>,
+    pub in_use: watch::Receiver<Option<Arc<Vec<String>>>>,
     _node: watch::Sender<Arc<NodeFacts>>,
     _tasks: JoinSet<()>,
 }
@@ -141,18 +146,28 @@ impl Agent {
         let events = Arc::new(TestEvents::default());
         let facts = NodeFacts { allocatable_memory: 1 << 30, ..Default::default() };
         let (node_sender, node) = watch::channel(Arc::new(facts));
+        let labels = [("zone".to_owned(), "here".to_owned())].into();
+        let known = NodeStorage { name: "n".to_owned(), labels, known: true, ..Default::default() };
+        let (storage, seen) = watch::channel(Arc::new(known));
+        let (in_use_sender, in_use) = watch::channel(None);
+        let now = clock.clone();
+        let api = FakeApiServer::new(Arc::new(move || now.now()));
         let mut tasks = JoinSet::new();
         let ports = VolumePorts {
             objects: objects.clone(),
             host,
+            api: Some(api.clone()),
+            csi: None,
             clock: Arc::new(clock),
             node,
+            storage: seen,
+            in_use: in_use_sender,
             events: events.clone(),
             seed: 7,
         };
         let settings = VolumeSettings { root_dir: root.to_owned() };
         let volumes = Volumes::start(settings, ports, &mut tasks);
-        Self { volumes, objects, events, _node: node_sender, _tasks: tasks }
+        Self { volumes, objects, events, api, storage, in_use, _node: node_sender, _tasks: tasks }
     }
 }
 
@@ -182,4 +197,41 @@ pub fn pod_with(volumes: Value, spec: Value) -> api::Pod {
     }
     let metadata = json!({ "name": "p", "namespace": "ns", "uid": UID, "labels": { "app": "web" } });
     serde_json::from_value(json!({ "metadata": metadata, "spec": whole })).unwrap()
+}
+
+impl Agent {
+    /// A bound claim `<name>` and its volume `pv-<name>` of this source.
+    pub fn put_claim(&self, name: &str, source: Value) {
+        let mut spec = json!({
+            "claimRef": { "uid": format!("uid-{name}") },
+            "accessModes": ["ReadWriteOnce"],
+        });
+        for (key, value) in source.as_object().unwrap() {
+            spec[key] = value.clone();
+        }
+        let volume = format!("pv-{name}");
+        self.api.put("persistentvolumes", json!({ "metadata": { "name": volume }, "spec": spec }));
+        self.api.put(
+            "persistentvolumeclaims",
+            json!({
+                "metadata": { "name": name, "namespace": "ns", "uid": format!("uid-{name}") },
+                "spec": { "volumeName": volume },
+                "status": { "phase": "Bound" },
+            }),
+        );
+    }
+
+    /// What the Node object says of attached volumes from now on.
+    pub fn attach(&self, volumes: &[&str]) {
+        self.storage.send_modify(|storage| {
+            let mut fresh = NodeStorage::clone(storage);
+            fresh.in_use = volumes.iter().map(|volume| (*volume).to_owned()).collect();
+            fresh.attached = volumes.iter().map(|volume| ((*volume).to_owned(), String::new())).collect();
+            *storage = Arc::new(fresh);
+        });
+    }
+}
+
+pub fn claim_volume(name: &str) -> Value {
+    json!({ "name": name, "persistentVolumeClaim": { "claimName": name } })
 }

@@ -141,7 +141,8 @@ fn shows_what_runs(
     containers: &[Container],
     counts: bool,
 ) -> Result<(), String> {
-    for status in there["status"]["containerStatuses"].as_array().into_iter().flatten() {
+    let lists = ["initContainerStatuses", "containerStatuses"].map(|list| there["status"][list].as_array());
+    for status in lists.into_iter().flatten().flatten() {
         let of_name = containers.iter().filter(|c| c.uid == *uid && status["name"] == c.name.as_str());
         let Some(newest) = of_name.max_by_key(|c| c.restart_count) else { continue };
         let state = &status["state"];

@@ -55,10 +55,10 @@ pub fn check(history: &History<'_>) -> Vec<Broken> {
                     (chain.ended, chain.ended_at) = (Some(entry.at), entry.elapsed);
                 }
             }
-            // The first sandbox of a pod that was deleted and put back.
-            What::SandboxReady { sandbox } if sandbox.attempt == 0 => {
+            // The first sandbox of a pod that was deleted and put back. In any new one init containers begin afresh.
+            What::SandboxReady { sandbox } => {
                 let uid = sandbox.uid.as_ref().map(ToString::to_string).unwrap_or_default();
-                chains.retain(|(of, _), _| *of != uid);
+                chains.retain(|(of, name), _| *of != uid || sandbox.attempt > 0 && !name.starts_with('i'));
             }
             What::ContainerExited { container, .. } => {
                 let chain = chain(&mut chains, container);

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crablet_cri::fake::What;
+use crablet_cri::fake::{Cause, What};
+use crablet_model::Role;
 
 use super::{Broken, History};
 use crate::sim::pods::Policy;
@@ -21,12 +22,10 @@ pub fn check(history: &History<'_>) -> Vec<Broken> {
     let mut all: BTreeMap<(String, String), Instances> = BTreeMap::new();
     let mut broken = Vec::new();
     for entry in history.trace {
-        // The first sandbox of a pod that was deleted and put back.
-        if let What::SandboxReady { sandbox } = &entry.what
-            && sandbox.attempt == 0
-        {
+        // The first sandbox of a pod that was deleted and put back. In any new one init containers begin afresh.
+        if let What::SandboxReady { sandbox } = &entry.what {
             let uid = sandbox.uid.as_ref().map(ToString::to_string).unwrap_or_default();
-            all.retain(|(of, _), _| *of != uid);
+            all.retain(|(of, name), _| *of != uid || sandbox.attempt > 0 && !name.starts_with('i'));
         }
         let (What::ContainerStarted { container } | What::ContainerExited { container, .. }) = &entry.what
         else {
@@ -34,8 +33,9 @@ pub fn check(history: &History<'_>) -> Vec<Broken> {
         };
         let Some(uid) = &container.uid else { continue };
         let instances = all.entry((uid.to_string(), container.container.to_string())).or_default();
-        if let What::ContainerExited { code, .. } = &entry.what {
-            instances.last_code = Some(*code);
+        if let What::ContainerExited { code, cause, .. } = &entry.what {
+            // What the agent stopped in order to start it again is started again, whatever it ended with.
+            instances.last_code = matches!(cause, Cause::Itself | Cause::Outside).then_some(*code);
             continue;
         }
         let wanted_since = history.wanted_since(uid, entry.elapsed);
@@ -43,10 +43,13 @@ pub fn check(history: &History<'_>) -> Vec<Broken> {
         if instances.wanted_since != wanted_since || hears {
             *instances = Instances { wanted_since, ..Instances::default() };
         }
-        let violated = match history.plan_of(uid).map(|plan| plan.policy) {
-            Some(Policy::Never) => instances.started > 0,
-            Some(Policy::OnFailure) => instances.last_code == Some(0),
-            Some(Policy::Always) | None => false,
+        let plan = history.plan_of(uid);
+        let planned = plan.and_then(|plan| plan.everyone().find(|c| c.name == *container.container));
+        let violated = match (plan.map(|plan| plan.policy), planned.map(|c| c.role)) {
+            (_, Some(Role::Sidecar)) | (None, _) => false,
+            (Some(Policy::Never), _) => instances.started > 0,
+            (Some(Policy::Always), Some(Role::Regular) | None) => false,
+            (Some(Policy::OnFailure | Policy::Always), _) => instances.last_code == Some(0),
         };
         if violated {
             broken.push(Broken::new("restart policies are kept", entry.to_string()));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_cri::fake::{Call, Subject, What};
-use crablet_model::PodUid;
+use crablet_model::{PodUid, Role};
 
 use super::{Broken, History, UNDER_WAY};
 
@@ -53,6 +53,7 @@ pub fn check(history: &History<'_>) -> Vec<Broken> {
                 };
                 if let Some(Running { container, since, .. }) = running.values().find(hit)
                     && !is_excused(history, container, *since, now)
+                    && !has_no_place(history, container, running.values().map(|other| &other.container))
                 {
                     let text = format!("{entry}, while {container} ran well since {since:?}");
                     broken.push(Broken::new("healthy containers are left alone", text));
@@ -62,6 +63,21 @@ pub fn check(history: &History<'_>) -> Vec<Broken> {
         }
     }
     broken
+}
+
+/// Not well, or beside containers that have all ended.
+fn has_no_place<'a>(
+    history: &History<'_>,
+    container: &Subject,
+    mut running: impl Iterator<Item = &'a Subject>,
+) -> bool {
+    let plan = container.uid.as_ref().and_then(|uid| history.plan_of(uid));
+    let Some(planned) = plan.and_then(|p| p.everyone().find(|c| c.name == *container.container)) else {
+        return false;
+    };
+    let is_regular = |name: &str| name.starts_with('c');
+    let works = running.any(|other| other.uid == container.uid && is_regular(&other.container));
+    planned.fails_first() && container.attempt == 0 || planned.role == Role::Sidecar && !works
 }
 
 fn is_excused(history: &History<'_>, container: &Subject, started: Duration, now: Duration) -> bool {

@@ -32,14 +32,17 @@ fn some_sandbox() -> SandboxConfig {
             network: NamespaceMode::Node,
             pid: NamespaceMode::Container,
             ipc: NamespaceMode::Pod,
+            ..Default::default()
         },
         privileged: true,
         run_as_user: Some(0),
         run_as_group: None,
         supplemental_groups: vec![7, 8],
-        seccomp: SeccompProfile::RuntimeDefault,
+        groups_policy: GroupsPolicy::Strict,
+        seccomp: SecurityProfile::RuntimeDefault,
         selinux: None,
         resources: LinuxResources { cpu_shares: 1024, memory_limit: 64 << 20, ..Default::default() },
+        overhead: LinuxResources { cpu_shares: 256, ..Default::default() },
     }
 }
 
@@ -58,7 +61,14 @@ fn some_container() -> ContainerConfig {
             host_path: "/host/data".into(),
             readonly: true,
             selinux_relabel: true,
+            recursive_read_only: true,
+            users: Some(IdRange { host_id: 65536, length: 65536 }),
             ..Mount::default()
+        }],
+        devices: vec![Device {
+            container_path: "/dev/disk".into(),
+            host_path: "/host/disk".into(),
+            permissions: "mrw".into(),
         }],
         labels: map(&[("io.kubernetes.container.name", "main")]),
         annotations: map(&[("io.kubernetes.container.restartCount", "2")]),
@@ -70,6 +80,7 @@ fn some_container() -> ContainerConfig {
             cpu_quota: 5000,
             cpu_period: 100_000,
             oom_score_adj: 999,
+            oom_group: true,
             ..Default::default()
         },
         hugepage_limits: vec![("2MB".into(), 0)],
@@ -77,8 +88,13 @@ fn some_container() -> ContainerConfig {
         unified: map(&[("memory.swap.max", "0")]),
         security: ContainerSecurity {
             privileged: false,
-            add_capabilities: vec!["NET_ADMIN".into()],
-            drop_capabilities: vec!["ALL".into()],
+            capabilities: Some(Capabilities { add: vec!["NET_ADMIN".into()], drop: vec!["ALL".into()] }),
+            namespaces: NamespaceOptions {
+                pid: NamespaceMode::Target,
+                target_id: "other".into(),
+                users: Some(IdRange { host_id: 65536, length: 65536 }),
+                ..Default::default()
+            },
             run_as_user: Some(1000),
             run_as_username: "web".into(),
             run_as_group: Some(0),
@@ -87,7 +103,8 @@ fn some_container() -> ContainerConfig {
             no_new_privs: true,
             masked_paths: vec!["/proc/kcore".into()],
             readonly_paths: vec!["/proc/sys".into()],
-            seccomp: SeccompProfile::Unconfined,
+            seccomp: SecurityProfile::Localhost("/root/seccomp/web.json".into()),
+            apparmor: Some(SecurityProfile::Localhost("web".into())),
             selinux: None,
             ..Default::default()
         },
@@ -125,7 +142,7 @@ fn the_linux_part_of_a_sandbox_config_too() {
     let linux = sandbox(&some_sandbox()).linux.unwrap();
     assert_eq!(linux.cgroup_parent, "/kubepods/podu-1");
     assert_eq!(linux.sysctls, map(&[("net.core.somaxconn", "128")]));
-    assert_eq!(linux.overhead, Some(Default::default()));
+    assert_eq!(linux.overhead.unwrap().cpu_shares, 256);
     let resources = linux.resources.unwrap();
     assert_eq!((resources.cpu_shares, resources.memory_limit_in_bytes), (1024, 64 << 20));
 
@@ -138,13 +155,13 @@ fn the_linux_part_of_a_sandbox_config_too() {
     // User 0 is a wish, no user is none.
     assert_eq!((security.run_as_user, security.run_as_group), (Some(int64(0)), None));
     assert_eq!(security.supplemental_groups, [7, 8]);
-    assert_eq!(security.supplemental_groups_policy(), wire::SupplementalGroupsPolicy::Merge);
-    assert_eq!(security.seccomp, Some(seccomp(SeccompProfile::RuntimeDefault)));
+    assert_eq!(security.supplemental_groups_policy(), wire::SupplementalGroupsPolicy::Strict);
+    assert_eq!(security.seccomp, Some(profile(&SecurityProfile::RuntimeDefault)));
 }
 
 #[test]
 fn every_part_of_a_container_config_is_sent() {
-    let sent = container(&some_container());
+    let sent = container(&some_container(), &some_sandbox());
     assert_eq!(sent.metadata, Some(wire::ContainerMetadata { name: "main".into(), attempt: 2 }));
     let image = sent.image.unwrap();
     assert_eq!([&*image.image, &*image.user_specified_image], ["sha256:abc", "web:1"]);
@@ -153,7 +170,14 @@ fn every_part_of_a_container_config_is_sent() {
     assert_eq!(env, [("B", &b"2"[..]), ("A", "ü".as_bytes())]);
     let mount = &sent.mounts[0];
     assert_eq!([&*mount.container_path, &*mount.host_path], ["/data", "/host/data"]);
-    assert!(mount.readonly && mount.selinux_relabel);
+    assert!(mount.readonly && mount.selinux_relabel && mount.recursive_read_only);
+    let root = wire::IdMapping { host_id: 65536, container_id: 0, length: 65536 };
+    assert_eq!((&mount.uid_mappings, &mount.gid_mappings), (&vec![root], &vec![root]));
+    let device = &sent.devices[0];
+    assert_eq!(
+        [&*device.container_path, &*device.host_path, &*device.permissions],
+        ["/dev/disk", "/host/disk", "mrw"]
+    );
     assert_eq!(sent.log_path, "main/2.log");
     assert!(sent.stdin && sent.stdin_once && sent.tty);
     assert_eq!((sent.labels.len(), sent.annotations.len()), (1, 1));
@@ -161,9 +185,10 @@ fn every_part_of_a_container_config_is_sent() {
 
 #[test]
 fn the_linux_part_of_a_container_config_too() {
-    let linux = container(&some_container()).linux.unwrap();
+    let linux = container(&some_container(), &some_sandbox()).linux.unwrap();
     let resources = linux.resources.unwrap();
     assert_eq!((resources.cpu_quota, resources.cpu_period, resources.oom_score_adj), (5000, 100_000, 999));
+    assert_eq!(resources.unified, map(&[("memory.oom.group", "1"), ("memory.swap.max", "0")]));
 
     let security = linux.security_context.unwrap();
     let capabilities = security.capabilities.unwrap();
@@ -173,14 +198,37 @@ fn the_linux_part_of_a_container_config_too() {
     assert!(security.readonly_rootfs && security.no_new_privs && !security.privileged);
     assert_eq!(security.supplemental_groups, [5]);
     assert_eq!([&security.masked_paths[0], &security.readonly_paths[0]], ["/proc/kcore", "/proc/sys"]);
-    assert_eq!(security.seccomp, Some(seccomp(SeccompProfile::Unconfined)));
+    let localhost = wire::security_profile::ProfileType::Localhost;
+    let seccomp = security.seccomp.unwrap();
+    assert_eq!((seccomp.profile_type(), &*seccomp.localhost_ref), (localhost, "/root/seccomp/web.json"));
+    let apparmor = security.apparmor.unwrap();
+    assert_eq!((apparmor.profile_type(), &*apparmor.localhost_ref), (localhost, "web"));
+    assert_eq!(security.apparmor_profile, "localhost/web");
+    let namespaces = security.namespace_options.unwrap();
+    assert_eq!((namespaces.pid(), &*namespaces.target_id), (wire::NamespaceMode::Target, "other"));
+    let users = namespaces.userns_options.unwrap();
+    assert_eq!((users.mode(), users.uids[0].host_id), (wire::NamespaceMode::Pod, 65536));
+}
+
+#[test]
+fn an_image_is_mounted_by_its_name() {
+    let image = ImageMount {
+        image_ref: "sha256:def".into(),
+        user_specified_image: "data:1".into(),
+        sub_path: "a/b".into(),
+    };
+    let sent = mount(&Mount { image: Some(image), ..Mount::default() }, &some_sandbox());
+    let image = sent.image.unwrap();
+    assert_eq!([&*image.image, &*image.user_specified_image], ["sha256:def", "data:1"]);
+    assert_eq!(image.annotations, map(&[("note", "hi")]));
+    assert_eq!(sent.image_sub_path, "a/b");
 }
 
 #[test]
 fn a_pull_carries_the_pod() {
-    let sent = pull("web:1", Some(&some_sandbox()));
+    let sent = pull("web:1", None, Some(&some_sandbox()));
     let image = sent.image.unwrap();
     assert_eq!((&*image.image, image.annotations), ("web:1", map(&[("note", "hi")])));
     assert_eq!(sent.sandbox_config, Some(sandbox(&some_sandbox())));
-    assert_eq!(pull("web:1", None).sandbox_config, None);
+    assert_eq!(pull("web:1", None, None).sandbox_config, None);
 }

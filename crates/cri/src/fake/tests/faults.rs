@@ -78,7 +78,7 @@ async fn a_runtime_that_is_away_answers_nothing_while_its_containers_live_on() {
     let (_, id) = started(&runtime, "app").await;
     let mut events = runtime.events().await.unwrap();
     runtime.put_image("later:1", FakeImage::pulled(Pull::Works { after: 60 * SECOND }));
-    let pull = runtime.pull_image("later:1", None);
+    let pull = runtime.pull_image("later:1", None, None);
     let (pulled, ()) = tokio::join!(pull, async {
         sleep(SECOND).await;
         runtime.go_away();

@@ -96,13 +96,13 @@ async fn images_are_there_or_pulled_or_not_to_be_had() {
     assert!(runtime.image_status(IMAGE).await.unwrap().is_some());
     assert_eq!(runtime.image_status("later:latest").await.unwrap(), None);
     let begun = Instant::now();
-    let reference = runtime.pull_image("later:latest", None).await.unwrap();
+    let reference = runtime.pull_image("later:latest", None, None).await.unwrap();
     assert_eq!(begun.elapsed(), 5 * SECOND);
     assert_eq!(runtime.image_status("later").await.unwrap().unwrap().id, reference);
     assert!(runtime.image_status(&reference).await.unwrap().is_some());
-    assert_eq!(runtime.pull_image("broken:1", None).await.unwrap_err().message, "no such host");
-    assert!(runtime.pull_image("unheard-of", None).await.unwrap_err().message.ends_with("not found"));
-    assert!(timeout(3600 * SECOND, runtime.pull_image("slow:1", None)).await.is_err());
+    assert_eq!(runtime.pull_image("broken:1", None, None).await.unwrap_err().message, "no such host");
+    assert!(runtime.pull_image("unheard-of", None, None).await.unwrap_err().message.ends_with("not found"));
+    assert!(timeout(3600 * SECOND, runtime.pull_image("slow:1", None, None)).await.is_err());
 
     let config = sandbox(&pod(), 0);
     let id = runtime.run_sandbox(&config).await.unwrap();

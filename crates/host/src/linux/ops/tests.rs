@@ -98,6 +98,29 @@ fn a_file_may_be_as_long_as_the_limit_and_no_longer() {
 }
 
 #[test]
+fn no_link_leads_out_of_the_folder_that_is_read_in() {
+    let dir = one_of_everything();
+    fs::write(dir.path().join("secret"), "secret").unwrap();
+    let root = dir.path().join("folder");
+    let at = |name: &str| root.join(name);
+    fs::create_dir(at("deep")).unwrap();
+    fs::write(at("deep/own"), "own").unwrap();
+    symlink("deep/own", at("near")).unwrap();
+    symlink("/deep/own", at("from-the-top")).unwrap();
+    symlink("../secret", at("up")).unwrap();
+    symlink(dir.path().join("secret"), at("away")).unwrap();
+    mkfifoat(CWD, at("fifo"), Mode::from_raw_mode(0o600)).unwrap();
+    let read = |path: &str| read_inside(&root, Path::new(path), 10);
+    for path in ["deep/own", "/deep/own", "near", "from-the-top", "deep/../near"] {
+        assert_eq!(read(path).unwrap(), b"own", "{path}");
+    }
+    for path in ["up", "away", "../secret", "none", "fifo", "deep"] {
+        assert!(read(path).is_err(), "{path}");
+    }
+    assert_eq!(read_inside(&root, Path::new("near"), 2).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+}
+
+#[test]
 fn a_tail_is_the_end_of_a_file_and_not_of_what_a_link_names() {
     let dir = one_of_everything();
     let at = |name: &str| dir.path().join(name);

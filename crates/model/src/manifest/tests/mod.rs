@@ -1,8 +1,10 @@
 //! Manifests in, pods or one-line refusals out.
 
 mod accepted;
+mod life_cycle;
 mod never_panics;
 mod refused;
+mod security;
 mod served;
 mod volumes;
 

@@ -17,13 +17,12 @@ fn an_ordinary_pod_can_run() {
 fn what_cannot_run_yet_is_said_in_one_line() {
     let mut pod = served(include_str!("served.yaml"));
     let spec = pod.spec.as_mut().expect("a spec");
-    spec.host_users = Some(false);
-    spec.containers[0].volume_mounts.as_mut().expect("mounts")[0].recursive_read_only =
-        Some("Enabled".to_owned());
+    spec.os = Some(crate::api::PodOS { name: "windows".to_owned() });
+    spec.containers[0].lifecycle.get_or_insert_default().stop_signal = Some("SIGHUP".to_owned());
     assert_eq!(
         unsupported(&pod).as_deref(),
         Some(
-            "spec.containers[0].volumeMounts[0].recursiveReadOnly: \"Enabled\" is not supported yet; use `Disabled`; spec.hostUsers: `false` is not supported yet; remove it"
+            "spec.containers[0].lifecycle.stopSignal: not supported yet; remove it; spec.os.name: \"windows\" is not supported yet; use `linux`"
         )
     );
 }

@@ -194,8 +194,16 @@ fn what_the_api_server_would_refuse_in_a_mount() {
             "[0].mountPropagation: \"Both\" is not one of None, HostToContainer, Bidirectional",
         ),
         (
-            "[{name: a, mountPath: /a, readOnly: true, recursiveReadOnly: IfPossible}]",
-            "[0].recursiveReadOnly: \"IfPossible\" is not supported yet; use `Disabled`",
+            "[{name: a, mountPath: /a, recursiveReadOnly: IfPossible}]",
+            "[0].recursiveReadOnly: may only be specified when readOnly is true",
+        ),
+        (
+            "[{name: a, mountPath: /a, readOnly: true, mountPropagation: HostToContainer, recursiveReadOnly: Enabled}]",
+            "[0].recursiveReadOnly: may only be specified when mountPropagation is None or not specified",
+        ),
+        (
+            "[{name: a, mountPath: /a, readOnly: true, recursiveReadOnly: Sometimes}]",
+            "[0].recursiveReadOnly: \"Sometimes\" is not one of Disabled, Enabled, IfPossible",
         ),
     ] {
         let message = refusal(&with_mounts(mounts));

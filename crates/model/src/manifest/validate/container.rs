@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::super::error::{Problems, quoted};
-use super::{env, mounts, names, one_of, ports, resources, security};
+use super::{env, hooks, mounts, names, one_of, ports, resources, restarts, security};
 use crate::api::{Container, PodSpec};
 use crate::image;
+use crate::roster::{Role, init_role};
 
 pub(super) fn check_all(spec: &PodSpec, problems: &mut Problems) {
     if spec.containers.is_empty() {
@@ -16,6 +17,21 @@ pub(super) fn check_all(spec: &PodSpec, problems: &mut Problems) {
         let path = format!("spec.containers[{index}]");
         check_name(&path, &container.name, &mut seen, problems);
         check(&path, container, spec, problems);
+        hooks::check(&path, container, spec, problems);
+        restarts::check(&path, container, problems);
+    }
+    for (index, container) in spec.init_containers.iter().flatten().enumerate() {
+        let path = format!("spec.initContainers[{index}]");
+        check_name(&path, &container.name, &mut seen, problems);
+        check(&path, container, spec, problems);
+        restarts::check(&path, container, problems);
+        match init_role(container) {
+            Role::Sidecar => hooks::check(&path, container, spec, problems),
+            _ => hooks::refuse(&path, container, problems),
+        }
+    }
+    if spec.ephemeral_containers.as_ref().is_some_and(|list| !list.is_empty()) {
+        problems.add("spec.ephemeralContainers", "cannot be set on create; remove it");
     }
     ports::check_all(spec, problems);
 }
@@ -52,8 +68,10 @@ fn check(path: &str, container: &Container, spec: &PodSpec, problems: &mut Probl
     }
     env::check(path, container, spec, problems);
     mounts::check(path, container, spec, problems);
+    mounts::check_devices(path, container, spec, problems);
     resources::check(path, container.resources.as_ref(), problems);
     if let Some(context) = container.security_context.as_ref() {
-        security::check(&format!("{path}.securityContext"), context, problems);
+        let host_users = spec.host_users.unwrap_or(true);
+        security::check(&format!("{path}.securityContext"), context, host_users, problems);
     }
 }

@@ -1,8 +1,8 @@
 //! Environment variables.
 
 use super::super::error::{Problems, quoted};
-use super::{fields, names};
-use crate::api::{Container, EnvFromSource, EnvVarSource, PodSpec};
+use super::{fields, names, paths};
+use crate::api::{Container, EnvFromSource, EnvVarSource, FileKeySelector, PodSpec};
 
 const FIELDS: [&str; 9] = [
     "metadata.name",
@@ -69,5 +69,24 @@ fn check_source(path: &str, source: &EnvVarSource, spec: &PodSpec, problems: &mu
     }
     if let Some(resource) = source.resource_field_ref.as_ref() {
         fields::check_resource(&format!("{path}.resourceFieldRef"), resource, spec, problems);
+    }
+    if let Some(file) = source.file_key_ref.as_ref() {
+        check_file(&format!("{path}.fileKeyRef"), file, problems);
+    }
+}
+
+fn check_file(path: &str, file: &FileKeySelector, problems: &mut Problems) {
+    let fields = [("key", &file.key), ("volumeName", &file.volume_name), ("path", &file.path)];
+    for (field, text) in fields {
+        let check = match field {
+            "key" => names::env_name,
+            "volumeName" => names::dns_label,
+            _ => paths::no_way_up,
+        };
+        if text.is_empty() {
+            problems.add(format!("{path}.{field}"), "required");
+        } else if let Err(rule) = check(text) {
+            problems.add(format!("{path}.{field}"), format!("{} {rule}", quoted(text)));
+        }
     }
 }

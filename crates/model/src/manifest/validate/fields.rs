@@ -4,6 +4,7 @@ use super::super::error::{Problems, quoted};
 use super::names;
 use crate::api::{ObjectFieldSelector, PodSpec, ResourceFieldSelector};
 use crate::quantity::Quantity;
+use crate::roster;
 
 /// One unit of each suffix: a divisor says in which unit the value is wanted.
 const BYTE_DIVISORS: [&str; 13] =
@@ -50,7 +51,7 @@ pub(super) fn check_resource(
     problems: &mut Problems,
 ) {
     let name = selector.container_name.as_deref().unwrap_or_default();
-    if !name.is_empty() && !spec.containers.iter().any(|container| container.name == name) {
+    if !name.is_empty() && roster::find(spec, name).is_none() {
         problems
             .add(format!("{path}.containerName"), format!("{} is no container of this pod", quoted(name)));
     }

@@ -6,13 +6,16 @@
 mod container;
 mod env;
 mod fields;
+mod hooks;
 mod metadata;
 mod mounts;
 mod names;
+mod network_volumes;
 mod paths;
 mod pod;
 mod ports;
 mod resources;
+mod restarts;
 mod security;
 mod volumes;
 

@@ -25,6 +25,40 @@ pub(super) fn check(path: &str, container: &Container, spec: &PodSpec, problems:
         }
         check_sub_path(&path, mount, problems);
         check_propagation(format!("{path}.mountPropagation"), mount, privileged, problems);
+        check_recursion(format!("{path}.recursiveReadOnly"), mount, problems);
+    }
+}
+
+/// Devices come from claims, which a static pod may not name; what is left to refuse is a device of another volume.
+pub(super) fn check_devices(path: &str, container: &Container, spec: &PodSpec, problems: &mut Problems) {
+    for (index, device) in container.volume_devices.iter().flatten().enumerate() {
+        let path = format!("{path}.volumeDevices[{index}]");
+        check_name(format!("{path}.name"), &device.name, spec, problems);
+        let volume = spec.volumes.iter().flatten().find(|volume| volume.name == device.name);
+        if volume.is_some_and(|v| v.persistent_volume_claim.is_none() && v.ephemeral.is_none()) {
+            let message =
+                "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
+            problems.add(format!("{path}.name"), message);
+        }
+        if device.device_path.is_empty() {
+            problems.add(format!("{path}.devicePath"), "required");
+        }
+    }
+}
+
+fn check_recursion(path: String, mount: &VolumeMount, problems: &mut Problems) {
+    match mount.recursive_read_only.as_deref() {
+        None | Some("Disabled") => {}
+        Some("Enabled" | "IfPossible") => {
+            if mount.read_only != Some(true) {
+                problems.add(path.clone(), "may only be specified when readOnly is true");
+            }
+            if mount.mount_propagation.as_deref().is_some_and(|mode| mode != "None") {
+                let message = "may only be specified when mountPropagation is None or not specified";
+                problems.add(path, message);
+            }
+        }
+        other => one_of(path, other, &["Disabled", "Enabled", "IfPossible"], problems),
     }
 }
 

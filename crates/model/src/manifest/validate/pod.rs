@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::super::error::{Problems, quoted};
-use super::{id, metadata, names, one_of, security};
+use super::{metadata, names, one_of, resources, security};
 use crate::api::{PodDNSConfig, PodSpec, Toleration};
 
 const MAX_NAMESERVERS: usize = 3;
@@ -40,6 +40,19 @@ pub(super) fn check(spec: &PodSpec, problems: &mut Problems) {
             "cannot be `true` together with `hostPID`; remove one of them",
         );
     }
+    for (index, gate) in spec.readiness_gates.iter().flatten().enumerate() {
+        if let Err(rule) = names::qualified(&gate.condition_type) {
+            let path = format!("spec.readinessGates[{index}].conditionType");
+            problems.add(path, format!("{} {rule}", quoted(&gate.condition_type)));
+        }
+    }
+    if spec.host_users == Some(false) {
+        let shared =
+            [("hostNetwork", spec.host_network), ("hostPID", spec.host_pid), ("hostIPC", spec.host_ipc)];
+        for (name, _) in shared.into_iter().filter(|(_, shared)| *shared == Some(true)) {
+            problems.add(format!("spec.{name}"), "forbidden when `hostUsers` is false");
+        }
+    }
     host_names(spec, problems);
     dns(spec, problems);
     metadata::labels("spec.nodeSelector", spec.node_selector.iter().flatten(), problems);
@@ -47,27 +60,9 @@ pub(super) fn check(spec: &PodSpec, problems: &mut Problems) {
         check_toleration(&format!("spec.tolerations[{index}]"), toleration, problems);
     }
     if let Some(context) = spec.security_context.as_ref() {
-        id("spec.securityContext.runAsUser".into(), context.run_as_user, problems);
-        id("spec.securityContext.runAsGroup".into(), context.run_as_group, problems);
-        id("spec.securityContext.fsGroup".into(), context.fs_group, problems);
-        one_of(
-            "spec.securityContext.fsGroupChangePolicy".into(),
-            context.fs_group_change_policy.as_deref(),
-            &["OnRootMismatch", "Always"],
-            problems,
-        );
-        for (index, group) in context.supplemental_groups.iter().flatten().enumerate() {
-            id(format!("spec.securityContext.supplementalGroups[{index}]"), Some(*group), problems);
-        }
-        let policy = context.supplemental_groups_policy.as_deref();
-        one_of(
-            "spec.securityContext.supplementalGroupsPolicy".into(),
-            policy,
-            &["Merge", "Strict"],
-            problems,
-        );
-        security::seccomp("spec.securityContext.seccompProfile", context.seccomp_profile.as_ref(), problems);
+        security::check_pod("spec.securityContext", context, problems);
     }
+    resources::check_pod(spec, problems);
 }
 
 fn host_names(spec: &PodSpec, problems: &mut Problems) {
@@ -78,6 +73,9 @@ fn host_names(spec: &PodSpec, problems: &mut Problems) {
             problems.add(path, format!("{} {rule}", quoted(name)));
         }
     }
+    if let Some(name) = spec.hostname_override.as_deref() {
+        check_hostname_override(name, spec, problems);
+    }
     for (index, alias) in spec.host_aliases.iter().flatten().enumerate() {
         let path = format!("spec.hostAliases[{index}]");
         ip(format!("{path}.ip"), &alias.ip, problems);
@@ -86,6 +84,22 @@ fn host_names(spec: &PodSpec, problems: &mut Problems) {
                 problems.add(format!("{path}.hostnames[{index}]"), format!("{} {rule}", quoted(name)));
             }
         }
+    }
+}
+
+fn check_hostname_override(name: &str, spec: &PodSpec, problems: &mut Problems) {
+    const MAX: usize = 64;
+    let path = "spec.hostnameOverride";
+    if spec.set_hostname_as_fqdn == Some(true) {
+        problems.add(path, "may not be specified when setHostnameAsFQDN is true");
+    }
+    if spec.host_network == Some(true) {
+        problems.add(path, "may not be specified when hostNetwork is true");
+    }
+    if name.len() > MAX {
+        problems.add(path, format!("{} characters; the limit is {MAX}", name.len()));
+    } else if let Err(rule) = names::dns_subdomain(name) {
+        problems.add(path, format!("{} {rule}", quoted(name)));
     }
 }
 

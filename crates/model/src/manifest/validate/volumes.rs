@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::super::error::{Problems, quoted};
-use super::{fields, names, one_of, paths};
+use super::{fields, names, network_volumes, one_of, paths};
 use crate::api::{
     DownwardAPIVolumeFile, EmptyDirVolumeSource, HostPathVolumeSource, PodSpec, ProjectedVolumeSource,
     Volume, VolumeProjection,
@@ -59,6 +59,14 @@ fn check(path: &str, volume: &Volume, spec: &PodSpec, problems: &mut Problems) {
         for (index, file) in source.items.iter().flatten().enumerate() {
             check_file(&format!("{path}.items[{index}]"), file, spec, problems);
         }
+    }
+    network_volumes::check(path, volume, problems);
+    if let Some(source) = volume.image.as_ref() {
+        if source.reference.as_deref().unwrap_or_default().is_empty() {
+            problems.add(format!("{path}.image.reference"), "required");
+        }
+        let policies = ["Always", "IfNotPresent", "Never"];
+        one_of(format!("{path}.image.pullPolicy"), source.pull_policy.as_deref(), &policies, problems);
     }
     if let Some(source) = volume.projected.as_ref() {
         check_projected(&format!("{path}.projected"), source, spec, problems);

@@ -3,19 +3,17 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use crablet_model::hash::container_hash;
-use crablet_model::names::{annotation, label};
+use crablet_model::names::label;
 use crablet_model::qos::qos_class;
-use crablet_model::resources::container_resources;
+use crablet_model::resources::{container_resources, hugepage_limits};
 use crablet_model::runtime::{ContainerConfig, Map, Mount};
 use crablet_model::{PodRef, api};
-use serde::Serialize;
 
 use super::super::facts::{NodeFacts, PreparedImage, SwapControl};
 use super::env::EnvObjects;
-use super::mounts::{MountedVolume, volume_mounts};
-use super::sandbox::{node_rules, pod_labels};
-use super::{ConfigError, env, security, spec_of};
+use super::mounts::{MountedVolume, devices, volume_mounts};
+use super::sandbox::{Placement, node_rules, pod_labels};
+use super::{ConfigError, annotations, env, security, spec_of};
 
 const ETC_HOSTS: &str = "/etc/hosts";
 const NODE_CRITICAL: &str = "system-node-critical";
@@ -40,6 +38,12 @@ pub struct ContainerInputs<'a> {
     pub volumes: &'a BTreeMap<String, MountedVolume>,
     /// Host paths of the mounts that ask for a part of their volume, by their place in the container's list.
     pub sub_paths: &'a BTreeMap<usize, String>,
+    /// What the runtime calls the images that are volumes, by the volume's name.
+    pub image_volumes: &'a BTreeMap<String, String>,
+    /// Where on the node the pod is.
+    pub placement: &'a Placement,
+    /// The container whose processes an ephemeral container sees.
+    pub target_id: Option<&'a str>,
 }
 
 pub fn container_config(inputs: &ContainerInputs<'_>) -> Result<ContainerConfig, ConfigError> {
@@ -61,8 +65,9 @@ pub fn container_config(inputs: &ContainerInputs<'_>) -> Result<ContainerConfig,
         working_dir: container.working_dir.clone().unwrap_or_default(),
         env: env.into_vars(),
         mounts: mounts(inputs)?,
+        devices: devices(inputs)?,
         labels: labels(&id, container),
-        annotations: annotations(inputs, spec),
+        annotations: annotations::annotations(inputs, spec),
         log_path: format!("{}/{}.log", container.name, inputs.attempt),
         stdin: container.stdin.unwrap_or(false),
         stdin_once: container.stdin_once.unwrap_or(false),
@@ -74,71 +79,14 @@ pub fn container_config(inputs: &ContainerInputs<'_>) -> Result<ContainerConfig,
             .then(|| ("memory.swap.max".into(), "0".into()))
             .into_iter()
             .collect(),
-        // Manifests cannot ask for huge pages yet, and what was not asked for may not be used.
-        hugepage_limits: inputs.node.hugepage_sizes.iter().map(|size| (size.clone(), 0)).collect(),
-        security: security::security(pod, container, inputs.image, inputs.node)?,
+        hugepage_limits: hugepage_limits(spec, container, &inputs.node.hugepage_sizes),
+        security: security::security(inputs)?,
     })
 }
 
 fn labels(id: &PodRef, container: &api::Container) -> Map {
     let name = (label::CONTAINER_NAME.to_owned(), container.name.clone());
     pod_labels(id).into_iter().chain([name]).collect()
-}
-
-fn annotations(inputs: &ContainerInputs<'_>, spec: &api::PodSpec) -> Map {
-    let container = inputs.container;
-    let text = |text: &Option<String>| Some(text.clone().unwrap_or_default());
-    let hash = container_hash(&container.name, container.image.as_deref().unwrap_or_default());
-    let all = [
-        (annotation::CONTAINER_HASH, Some(hash)),
-        (annotation::CONTAINER_RESTART_COUNT, Some(inputs.attempt.to_string())),
-        (annotation::CONTAINER_TERMINATION_MESSAGE_PATH, text(&container.termination_message_path)),
-        (annotation::CONTAINER_TERMINATION_MESSAGE_POLICY, text(&container.termination_message_policy)),
-        (
-            annotation::POD_DELETION_GRACE_PERIOD,
-            inputs.pod.metadata.deletion_grace_period_seconds.map(|s| s.to_string()),
-        ),
-        (
-            annotation::POD_TERMINATION_GRACE_PERIOD,
-            spec.termination_grace_period_seconds.map(|s| s.to_string()),
-        ),
-        (annotation::CONTAINER_PORTS, ports_json(container)),
-    ];
-    all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
-}
-
-/// A port in the field order of upstream's JSON.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Port<'a> {
-    #[serde(skip_serializing_if = "str::is_empty")]
-    name: &'a str,
-    #[serde(skip_serializing_if = "is_zero")]
-    host_port: i32,
-    container_port: i32,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    protocol: &'a str,
-    #[serde(rename = "hostIP", skip_serializing_if = "str::is_empty")]
-    host_ip: &'a str,
-}
-
-fn is_zero(number: &i32) -> bool {
-    *number == 0
-}
-
-fn ports_json(container: &api::Container) -> Option<String> {
-    let ports = container.ports.as_deref().filter(|ports| !ports.is_empty())?;
-    let ports: Vec<Port<'_>> = ports
-        .iter()
-        .map(|port| Port {
-            name: port.name.as_deref().unwrap_or_default(),
-            host_port: port.host_port.unwrap_or(0),
-            container_port: port.container_port,
-            protocol: port.protocol.as_deref().unwrap_or_default(),
-            host_ip: port.host_ip.as_deref().unwrap_or_default(),
-        })
-        .collect();
-    serde_json::to_string(&ports).ok()
 }
 
 fn mounts(inputs: &ContainerInputs<'_>) -> Result<Vec<Mount>, ConfigError> {
@@ -148,6 +96,7 @@ fn mounts(inputs: &ContainerInputs<'_>) -> Result<Vec<Mount>, ConfigError> {
         host_path: host_path.to_owned(),
         readonly: false,
         selinux_relabel: inputs.node.selinux_enabled,
+        users: inputs.placement.users,
         ..Mount::default()
     };
     let of_volumes = volume_mounts(inputs)?;

@@ -6,6 +6,7 @@ use crablet_model::{PodRef, api};
 
 use super::ConfigError;
 use super::container::ContainerInputs;
+use super::env_file::{self, EnvFile, FileReference};
 use super::fields;
 
 /// What the environment takes from the cluster, fetched before a container is configured.
@@ -16,6 +17,8 @@ pub struct EnvObjects {
     pub secrets: BTreeMap<String, Result<BTreeMap<String, Option<String>>, Missing>>,
     /// Variables that tell of services.
     pub services: BTreeMap<String, String>,
+    /// Files in volumes.
+    pub files: BTreeMap<FileReference, EnvFile>,
 }
 
 /// Why an object's data is not at hand.
@@ -36,11 +39,12 @@ impl Missing {
     }
 }
 
-/// The names of config maps and secrets that a container's environment refers to.
+/// The config maps, secrets and files in volumes that a container's environment refers to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnvReferences {
     pub config_maps: Vec<String>,
     pub secrets: Vec<String>,
+    pub files: Vec<FileReference>,
 }
 
 pub fn env_references(container: &api::Container) -> EnvReferences {
@@ -52,11 +56,14 @@ pub fn env_references(container: &api::Container) -> EnvReferences {
     for source in container.env.iter().flatten().filter_map(|var| var.value_from.as_ref()) {
         found.config_maps.extend(source.config_map_key_ref.iter().map(|r| r.name.clone()));
         found.secrets.extend(source.secret_key_ref.iter().map(|r| r.name.clone()));
+        found.files.extend(source.file_key_ref.iter().map(FileReference::of));
     }
     for names in [&mut found.config_maps, &mut found.secrets] {
         names.sort();
         names.dedup();
     }
+    found.files.sort();
+    found.files.dedup();
     found
 }
 
@@ -196,8 +203,8 @@ fn resolve(
         };
         let value = data.get(&wanted.key).map(|value| value.clone().unwrap_or_default());
         key_or_skip(value, "Secret", id, &wanted.name, &wanted.key, wanted.optional)
-    } else if let Some(file) = &source.file_key_ref {
-        Err(ConfigError(format!("cannot find the volume {:?} referenced by FileKeyRef", file.volume_name)))
+    } else if let Some(wanted) = &source.file_key_ref {
+        env_file::value_of(inputs, wanted)
     } else {
         Ok(Some(String::new()))
     }

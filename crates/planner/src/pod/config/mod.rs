@@ -4,30 +4,36 @@
 //! |---|---|
 //! | `sandbox` | a [`SandboxConfig`](crablet_model::runtime::SandboxConfig): namespaces, ports, labels |
 //! | `container` | a [`ContainerConfig`](crablet_model::runtime::ContainerConfig): command, mounts, annotations |
-//! | `env` | a container's environment, and the `$(NAME)` references to it |
+//! | `env`, `env_file` | a container's environment, and the `$(NAME)` references to it |
 //! | `mounts` | which volumes a container sees, and where |
 //! | `fields` | what the environment says of the pod and of resources |
-//! | `security` | the user, the capabilities and the masked paths of a container |
+//! | `security`, `profiles` | the user, the capabilities, the masked paths and the profiles of a container |
+//! | `annotations` | what a container carries with it for a later life of the agent |
 //! | `dns` | the resolver settings of a pod |
 //! | `hosts` | a pod's host name and its hosts file |
 //!
-//! Absent so far: devices, SELinux, AppArmor, localhost seccomp profiles and sysctls. What a pod asks for and does not get is an error, never silence.
+//! Absent so far: devices of plugins, and a container's own stop signal. What a pod asks for and does not get is an
+//! error, never silence.
 
+mod annotations;
 mod container;
 mod dns;
 mod env;
+mod env_file;
 mod fields;
 mod hosts;
 mod mounts;
+mod profiles;
 mod sandbox;
 mod security;
 
 pub use container::{ContainerInputs, container_config};
 pub use dns::{ResolvConf, parse_resolv_conf};
 pub use env::{EnvObjects, EnvReferences, Missing, Service, env_references, service_env};
+pub use env_file::{EnvFile, FileReference};
 pub use fields::{volume_field, volume_resource};
 pub use hosts::hosts_file;
-pub use mounts::{MountedVolume, SubPath, sub_paths};
+pub use mounts::{MountedVolume, SubPath, sub_paths, volume_groups};
 pub use sandbox::{Placement, sandbox_config};
 
 use crablet_model::{PodRef, api};

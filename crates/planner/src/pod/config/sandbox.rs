@@ -4,10 +4,13 @@ use std::collections::BTreeSet;
 
 use crablet_model::events::Event;
 use crablet_model::names::label;
-use crablet_model::resources::{DEFAULT_CPU_PERIOD, NodeRules, sandbox_resources};
+use crablet_model::resources::{DEFAULT_CPU_PERIOD, NodeRules, overhead_resources, sandbox_resources};
+use crablet_model::roster::roster;
 use crablet_model::runtime::{
-    Map, NamespaceMode, NamespaceOptions, PortMapping, Protocol, SandboxConfig, SeccompProfile,
+    GroupsPolicy, IdRange, Map, NamespaceMode, NamespaceOptions, PortMapping, Protocol, SandboxConfig,
+    SecurityProfile,
 };
+use crablet_model::sysctl::sysctl_name;
 use crablet_model::{PodRef, api};
 
 use super::super::facts::NodeFacts;
@@ -22,6 +25,10 @@ pub struct Placement {
     pub cgroup_parent: String,
     /// The runtime's handler that the pod's runtime class names; empty for the runtime's default.
     pub runtime_handler: String,
+    /// The node's users that stand for the pod's, where it has users of its own.
+    pub users: Option<IdRange>,
+    /// Groups that the pod is in for its volumes' sake (see [`volume_groups`](super::volume_groups)).
+    pub volume_groups: Vec<i64>,
 }
 
 /// The pod's sandbox, and what has to be told about its network settings.
@@ -53,16 +60,18 @@ pub fn sandbox_config(
         annotations: pod.metadata.annotations.clone().unwrap_or_default(),
         cgroup_parent: placement.cgroup_parent.clone(),
         runtime_handler: placement.runtime_handler.clone(),
-        sysctls: Map::new(),
-        namespaces: namespaces(spec),
-        privileged: spec.containers.iter().any(is_privileged),
+        sysctls: sysctls(spec),
+        namespaces: namespaces(spec, placement)?,
+        privileged: roster(spec).any(|(_, container)| is_privileged(&container)),
         run_as_user: context.and_then(|c| c.run_as_user),
         run_as_group: context.and_then(|c| c.run_as_group),
-        supplemental_groups: supplemental_groups(spec),
+        supplemental_groups: supplemental_groups(context, &placement.volume_groups),
+        groups_policy: groups_policy(context)?,
         // Upstream: the sandbox's own process needs nothing that the default profile forbids, whatever the pod asks for.
-        seccomp: SeccompProfile::RuntimeDefault,
+        seccomp: SecurityProfile::RuntimeDefault,
         selinux: selinux(context.and_then(|c| c.se_linux_options.as_ref())),
         resources: sandbox_resources(spec, node_rules(node)),
+        overhead: overhead_resources(spec, node_rules(node)),
     };
     Ok((config, events))
 }
@@ -79,7 +88,10 @@ pub(super) fn pod_labels(id: &PodRef) -> [(String, String); 3] {
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
 }
 
-pub(super) fn namespaces(spec: &api::PodSpec) -> NamespaceOptions {
+pub(super) fn namespaces(
+    spec: &api::PodSpec,
+    placement: &Placement,
+) -> Result<NamespaceOptions, ConfigError> {
     let shared =
         |on: Option<bool>| if on.unwrap_or(false) { NamespaceMode::Node } else { NamespaceMode::Pod };
     let pid = if spec.host_pid.unwrap_or(false) {
@@ -89,13 +101,37 @@ pub(super) fn namespaces(spec: &api::PodSpec) -> NamespaceOptions {
     } else {
         NamespaceMode::Container
     };
-    NamespaceOptions { network: shared(spec.host_network), ipc: shared(spec.host_ipc), pid }
+    // Never the node's users for a pod that asks for its own.
+    if spec.host_users == Some(false) && placement.users.is_none() {
+        return Err(ConfigError::new("the pod wants users of its own, and there are none for it"));
+    }
+    Ok(NamespaceOptions {
+        network: shared(spec.host_network),
+        ipc: shared(spec.host_ipc),
+        pid,
+        target_id: String::new(),
+        users: placement.users,
+    })
 }
 
-/// The groups of a pod: the one that owns its volumes, then those it asks for.
-pub(super) fn supplemental_groups(spec: &api::PodSpec) -> Vec<i64> {
-    let Some(context) = &spec.security_context else { return Vec::new() };
-    context.fs_group.into_iter().chain(context.supplemental_groups.iter().flatten().copied()).collect()
+fn sysctls(spec: &api::PodSpec) -> Map {
+    let asked = spec.security_context.iter().flat_map(|context| context.sysctls.iter().flatten());
+    asked.map(|sysctl| (sysctl_name(&sysctl.name), sysctl.value.clone())).collect()
+}
+
+/// The groups of a pod's sandbox: the one that owns its volumes, those that its volumes bring, those it asks for.
+fn supplemental_groups(context: Option<&api::PodSecurityContext>, of_volumes: &[i64]) -> Vec<i64> {
+    let Some(context) = context else { return Vec::new() };
+    let asked = context.supplemental_groups.iter().flatten();
+    context.fs_group.iter().chain(of_volumes).chain(asked).copied().collect()
+}
+
+pub(super) fn groups_policy(context: Option<&api::PodSecurityContext>) -> Result<GroupsPolicy, ConfigError> {
+    match context.and_then(|context| context.supplemental_groups_policy.as_deref()) {
+        None | Some("Merge") => Ok(GroupsPolicy::Merge),
+        Some("Strict") => Ok(GroupsPolicy::Strict),
+        Some(other) => Err(ConfigError(format!("unsupported supplementalGroupsPolicy: {other}"))),
+    }
 }
 
 pub(super) fn is_privileged(container: &api::Container) -> bool {
@@ -105,7 +141,8 @@ pub(super) fn is_privileged(container: &api::Container) -> bool {
 pub(super) fn node_rules(node: &NodeFacts) -> NodeRules {
     NodeRules {
         memory_capacity: node.memory_capacity,
-        cpu_period: node.cpu_cfs_quota.then_some(DEFAULT_CPU_PERIOD),
+        cpu_period: node.cpu_cfs_quota.then_some(node.cpu_period.unwrap_or(DEFAULT_CPU_PERIOD)),
+        oom_group: node.oom_group,
     }
 }
 

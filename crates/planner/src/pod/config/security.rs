@@ -1,11 +1,14 @@
 //! The user, the capabilities and the masked paths of a container.
 
-use crablet_model::runtime::{ContainerSecurity, SeccompProfile, SelinuxLabel};
+use crablet_model::runtime::{
+    Capabilities, ContainerSecurity, NamespaceMode, NamespaceOptions, SelinuxLabel,
+};
 use crablet_model::{PodRef, api};
 
 use super::super::facts::{NodeFacts, PreparedImage};
-use super::sandbox::{is_privileged, namespaces, supplemental_groups};
-use super::{ConfigError, spec_of};
+use super::container::ContainerInputs;
+use super::sandbox::{self, groups_policy, is_privileged};
+use super::{ConfigError, profiles, spec_of};
 
 /// Hidden from containers unless they ask for an unmasked `/proc`.
 const MASKED_PATHS: [&str; 12] = [
@@ -24,36 +27,52 @@ const MASKED_PATHS: [&str; 12] = [
 ];
 const READONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-pub(super) fn security(
-    pod: &api::Pod,
-    container: &api::Container,
-    image: &PreparedImage,
-    node: &NodeFacts,
-) -> Result<ContainerSecurity, ConfigError> {
+pub(super) fn security(inputs: &ContainerInputs<'_>) -> Result<ContainerSecurity, ConfigError> {
+    let (pod, container, image) = (inputs.pod, inputs.container, inputs.image);
     let spec = spec_of(pod)?;
     let user = User::of(spec, container);
     user.check(image, pod, container)?;
-    let own = container.security_context.as_ref();
-    let capabilities = own.and_then(|c| c.capabilities.as_ref());
+    let (own, of_pod) = (container.security_context.as_ref(), spec.security_context.as_ref());
     let unmasked = own.and_then(|c| c.proc_mount.as_deref()) == Some("Unmasked");
     let (run_as_user, run_as_username) = user.with_image(image);
     Ok(ContainerSecurity {
         privileged: is_privileged(container),
-        add_capabilities: capabilities.and_then(|c| c.add.clone()).unwrap_or_default(),
-        drop_capabilities: capabilities.and_then(|c| c.drop.clone()).unwrap_or_default(),
-        namespaces: namespaces(spec),
+        capabilities: own.and_then(|c| c.capabilities.as_ref()).map(capabilities),
+        namespaces: namespaces(inputs, spec)?,
         run_as_user,
         run_as_username,
         run_as_group: user.group,
         readonly_rootfs: own.and_then(|c| c.read_only_root_filesystem).unwrap_or(false),
-        supplemental_groups: supplemental_groups(spec),
+        supplemental_groups: supplemental_groups(of_pod, &inputs.placement.volume_groups),
+        groups_policy: groups_policy(of_pod)?,
         no_new_privs: own.and_then(|c| c.allow_privilege_escalation) == Some(false),
-        masked_paths: if unmasked { Vec::new() } else { masked_paths(node) },
+        masked_paths: if unmasked { Vec::new() } else { masked_paths(inputs.node) },
         readonly_paths: if unmasked { Vec::new() } else { READONLY_PATHS.map(str::to_owned).to_vec() },
-        seccomp: seccomp(spec, container, node)?,
+        seccomp: profiles::seccomp(spec, container, inputs.node)?,
+        apparmor: profiles::apparmor(pod, spec, container)?,
         selinux: selinux(own.and_then(|c| c.se_linux_options.as_ref()))
-            .or_else(|| selinux(spec.security_context.as_ref().and_then(|c| c.se_linux_options.as_ref()))),
+            .or_else(|| selinux(of_pod.and_then(|c| c.se_linux_options.as_ref()))),
     })
+}
+
+/// The pod's, but an ephemeral container may see the processes of another container.
+fn namespaces(inputs: &ContainerInputs<'_>, spec: &api::PodSpec) -> Result<NamespaceOptions, ConfigError> {
+    let mut options = sandbox::namespaces(spec, inputs.placement)?;
+    if let Some(target) = inputs.target_id.filter(|_| options.pid == NamespaceMode::Container) {
+        options.pid = NamespaceMode::Target;
+        options.target_id = target.to_owned();
+    }
+    Ok(options)
+}
+
+fn capabilities(asked: &api::Capabilities) -> Capabilities {
+    Capabilities { add: asked.add.clone().unwrap_or_default(), drop: asked.drop.clone().unwrap_or_default() }
+}
+
+/// As a sandbox's, but what volumes bring comes last.
+fn supplemental_groups(context: Option<&api::PodSecurityContext>, of_volumes: &[i64]) -> Vec<i64> {
+    let own = context.iter().flat_map(|c| c.fs_group.iter().chain(c.supplemental_groups.iter().flatten()));
+    own.chain(of_volumes).copied().collect()
 }
 
 pub(super) fn selinux(options: Option<&api::SELinuxOptions>) -> Option<SelinuxLabel> {
@@ -120,23 +139,5 @@ impl User {
             },
         };
         Err(ConfigError(format!("{fault} (pod: \"{}\", container: {})", PodRef::of(pod), container.name)))
-    }
-}
-
-fn seccomp(
-    spec: &api::PodSpec,
-    container: &api::Container,
-    node: &NodeFacts,
-) -> Result<SeccompProfile, ConfigError> {
-    let own = container.security_context.as_ref().and_then(|c| c.seccomp_profile.as_ref());
-    let profile = own.or(spec.security_context.as_ref().and_then(|c| c.seccomp_profile.as_ref()));
-    match profile.map(|p| p.type_.as_str()) {
-        Some("RuntimeDefault") => Ok(SeccompProfile::RuntimeDefault),
-        Some("Localhost") => Err(ConfigError(format!(
-            "container {} asks for a localhost seccomp profile, which is not supported yet",
-            container.name
-        ))),
-        None if node.seccomp_default => Ok(SeccompProfile::RuntimeDefault),
-        _ => Ok(SeccompProfile::Unconfined),
     }
 }

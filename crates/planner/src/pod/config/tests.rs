@@ -85,6 +85,9 @@ struct Around {
     objects: EnvObjects,
     volumes: BTreeMap<String, MountedVolume>,
     sub_paths: BTreeMap<usize, String>,
+    image_volumes: BTreeMap<String, String>,
+    placement: Placement,
+    target_id: Option<String>,
 }
 
 impl Around {
@@ -100,6 +103,9 @@ impl Around {
             objects: &self.objects,
             volumes: &self.volumes,
             sub_paths: &self.sub_paths,
+            image_volumes: &self.image_volumes,
+            placement: &self.placement,
+            target_id: self.target_id.as_deref(),
             pod,
             container: &pod.spec.as_ref().expect("a spec").containers[0],
             attempt: 4,

@@ -2,27 +2,37 @@
 //!
 //! | module | what it decides |
 //! |---|---|
-//! | `containers` | the state of each container: what the runtime shows, why it waits, what came before |
+//! | `containers` | the status of each container, whatever its role, by name and order |
+//! | `seen`, `states` | the state of one that the runtime knows; the states that there are |
+//! | `waits` | why one that should be started is not |
+//! | `health` | whether it has started, and is ready |
+//! | `mounts` | what it says of its volumes |
 //! | `phase` | the pod's phase, from the container states and from what was published before |
 //! | `conditions` | the pod's conditions |
+//! | `restart_all` | whether all containers are begun afresh |
+//! | `addresses`, `resources` | of the pod as a whole |
 //! | `patch` | what to send so that the API server has the same |
 //!
-//! Absent so far: init and ephemeral containers, probes, readiness gates, resizes. Init containers add a list in
-//! `containers`, two counts in `phase` and a rule in `conditions`; probes only change `ready` and `started`.
+//! Absent so far: resizes, and the health of devices.
 //!
-//! What was published last is an input: transition times, restart counts, addresses and terminal phases live on in it,
-//! so the same facts give the same status again, also to an agent that was restarted in between.
+//! What was published last is an input: transition times, restart counts, addresses, readiness and terminal phases live
+//! on in it, so the same facts give the same status again, also to an agent that was restarted in between.
 
+mod addresses;
 mod conditions;
 mod containers;
+mod health;
+mod mounts;
 mod patch;
 mod phase;
 mod resources;
-
-use std::net::IpAddr;
+mod restart_all;
+mod seen;
+mod states;
+mod waits;
 
 use crablet_model::api;
-use crablet_model::names::{annotation, phase as phases, source};
+use crablet_model::names::{annotation, condition, phase as phases, source};
 use crablet_model::qos::qos_class;
 use crablet_model::runtime::SandboxState;
 use jiff::Timestamp;
@@ -30,34 +40,54 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::facts::{Facts, Wish};
 use super::memory::Memory;
-use super::plan::OpKey;
-pub use patch::status_patch;
+pub(super) use addresses::one_of_each_family;
+use containers::Statuses;
+pub use patch::{is_owned_condition, status_patch};
+use phase::Phase;
 
 /// The pod's status now. `memory` is the plan's own draft of what will be remembered; its `status` is the one that was
 /// published last.
 pub fn status(facts: &Facts<'_>, pod: &api::Pod, memory: &Memory) -> api::PodStatus {
     let old = memory.status.as_ref();
-    let end = End::of(facts);
-    let containers = containers::statuses(facts, pod, memory, end);
-    let phase = phase::phase(pod, &containers, old, end);
-    let (reason, message) = kept_reason(pod, old, phase);
-    let host_ips = host_ips(facts, old);
-    let pod_ips = pod_ips(facts, pod, old);
+    if is_rejected(facts, pod, memory) {
+        return rejected(facts, pod, memory);
+    }
+    let end = End::of(facts, memory);
+    let statuses = Statuses::of(facts, pod, memory, end);
+    let phase = Phase::of(facts, pod, memory, &statuses, end);
+    let (reason, message) = reason(facts, pod, memory, phase.shown);
+    let mut conditions = Vec::new();
+    if phase.shown == phases::FAILED {
+        let verdict = phase::verdict(facts, memory);
+        conditions.extend(verdict.and_then(|verdict| conditions::disruption(facts, pod, old, verdict)));
+    }
+    conditions.extend(conditions::conditions(facts, pod, memory, &statuses, phase.known));
+    let host_ips = addresses::of_host(facts, old);
+    let pod_ips = addresses::of_pod(facts, pod, old);
     let resources = pod.spec.as_ref().map(resources::of_pod);
     api::PodStatus {
         allocated_resources: resources.as_ref().and_then(|whole| whole.requests.clone()),
-        conditions: Some(conditions::conditions(facts, pod, old, &containers, phase)),
-        container_statuses: (!containers.is_empty()).then_some(containers),
+        conditions: Some(conditions),
+        container_statuses: non_empty(statuses.regular),
+        ephemeral_container_statuses: non_empty(statuses.ephemeral),
+        init_container_statuses: non_empty(statuses.init),
         host_ip: host_ips.first().cloned(),
         host_ips: non_empty(host_ips.into_iter().map(|ip| api::HostIP { ip }).collect()),
         message,
-        observed_generation: pod.metadata.generation.max(old.and_then(|s| s.observed_generation)),
-        phase: Some(phase.to_owned()),
+        phase: Some(phase.shown.to_owned()),
         pod_ip: pod_ips.first().cloned(),
         pod_ips: non_empty(pod_ips.into_iter().map(|ip| api::PodIP { ip }).collect()),
-        qos_class: Some(qos(pod)),
         reason,
         resources,
+        ..always(facts, pod, old)
+    }
+}
+
+/// What every status says, also of a pod that never got so far as to have containers.
+fn always(facts: &Facts<'_>, pod: &api::Pod, old: Option<&api::PodStatus>) -> api::PodStatus {
+    api::PodStatus {
+        observed_generation: pod.metadata.generation.max(old.and_then(|s| s.observed_generation)),
+        qos_class: Some(qos(pod)),
         start_time: Some(
             old.and_then(|s| s.start_time.clone()).map_or_else(|| time(facts.now), |start| time(start.0)),
         ),
@@ -65,12 +95,33 @@ pub fn status(facts: &Facts<'_>, pod: &api::Pod, memory: &Memory) -> api::PodSta
     }
 }
 
-/// The pod's phase, when it is one that never changes again.
+/// The node did not let the pod begin: nothing of it was ever there.
+fn is_rejected(facts: &Facts<'_>, pod: &api::Pod, memory: &Memory) -> bool {
+    let told = |status: &api::PodStatus| {
+        status.container_statuses.is_some()
+            || status.init_container_statuses.is_some()
+            || status.phase.as_deref() == Some(phases::SUCCEEDED)
+    };
+    phase::verdict(facts, memory).is_some()
+        && facts.runtime.is_empty()
+        && !phase::could_run(facts)
+        && !memory.status.as_ref().or(pod.status.as_ref()).is_some_and(told)
+}
+
+/// As upstream: no conditions and no containers.
+fn rejected(facts: &Facts<'_>, pod: &api::Pod, memory: &Memory) -> api::PodStatus {
+    let (reason, message) = reason(facts, pod, memory, phases::FAILED);
+    let phase = Some(phases::FAILED.to_owned());
+    api::PodStatus { phase, reason, message, ..always(facts, pod, memory.status.as_ref()) }
+}
+
+/// What the pod has come to for good, also while something that only accompanied it still runs, or while it is being
+/// stopped because the node has given a verdict.
 pub fn is_terminal(facts: &Facts<'_>, pod: &api::Pod, memory: &Memory) -> Option<&'static str> {
-    let end = End::of(facts);
-    let containers = containers::statuses(facts, pod, memory, end);
-    let phase = phase::phase(pod, &containers, memory.status.as_ref(), end);
-    phases::is_terminal(phase).then_some(phase)
+    let end = End::of(facts, memory);
+    let statuses = Statuses::of(facts, pod, memory, end);
+    let decided = Phase::of(facts, pod, memory, &statuses, end).decided;
+    phases::is_terminal(decided).then_some(decided)
 }
 
 /// How far the pod's end has come, as upstream's status generator distinguishes it.
@@ -85,14 +136,11 @@ enum End {
 }
 
 impl End {
-    fn of(facts: &Facts<'_>) -> Self {
-        let runtime = facts.runtime;
-        let wanted = *facts.wish == Wish::Run;
-        let running = runtime.containers.iter().any(|c| c.state.is_running());
-        let starting = facts.session.ops.keys().any(|k| matches!(k, OpKey::CreateSandbox | OpKey::Start(_)));
-        if wanted || running || starting {
+    fn of(facts: &Facts<'_>, memory: &Memory) -> Self {
+        let wanted = *facts.wish == Wish::Run && phase::verdict(facts, memory).is_none();
+        if wanted || phase::could_run(facts) {
             Self::NotYet
-        } else if runtime.sandboxes.iter().any(|s| s.state == SandboxState::Ready) {
+        } else if facts.runtime.sandboxes.iter().any(|s| s.state == SandboxState::Ready) {
             Self::Stopped
         } else {
             Self::Down
@@ -107,55 +155,29 @@ pub fn is_static(pod: &api::Pod) -> bool {
     annotations.and_then(|a| a.get(annotation::CONFIG_SOURCE)).is_some_and(|s| s != source::API)
 }
 
-/// Reason and message of the pod live as long as its phase.
-fn kept_reason(
+/// Reason and message of the pod live as long as its phase. Those of a verdict come with the phase that it leads to.
+fn reason(
+    facts: &Facts<'_>,
     pod: &api::Pod,
-    old: Option<&api::PodStatus>,
+    memory: &Memory,
     phase: &str,
 ) -> (Option<String>, Option<String>) {
+    if phase::kept(pod, memory).is_none()
+        && phase == phases::FAILED
+        && let Some(verdict) = phase::verdict(facts, memory)
+    {
+        return (some_text(&verdict.reason), some_text(&verdict.message));
+    }
     let same = |status: &&api::PodStatus| status.phase.as_deref() == Some(phase);
-    match old.filter(same).or_else(|| pod.status.as_ref().filter(same)) {
+    match memory.status.as_ref().filter(same).or_else(|| pod.status.as_ref().filter(same)) {
         Some(status) => (status.reason.clone(), status.message.clone()),
         None => (None, None),
     }
 }
 
-/// The node's addresses. An agent that has just started and does not know them yet leaves those that were told.
-fn host_ips(facts: &Facts<'_>, old: Option<&api::PodStatus>) -> Vec<String> {
-    match facts.node.host_ips.is_empty() {
-        true => old.and_then(|s| s.host_ips.as_ref()).into_iter().flatten().map(|h| h.ip.clone()).collect(),
-        false => texts(&facts.node.host_ips),
-    }
-}
-
-/// The newest ready sandbox knows the addresses. A pod without one keeps those it had, so that a finished pod can still
-/// be told apart by them.
-fn pod_ips(facts: &Facts<'_>, pod: &api::Pod, old: Option<&api::PodStatus>) -> Vec<String> {
-    let host_network = pod.spec.as_ref().and_then(|s| s.host_network).unwrap_or(false);
-    let found = if host_network {
-        Some(facts.node.host_ips.as_slice()).filter(|ips| !ips.is_empty())
-    } else {
-        facts.runtime.sandboxes.iter().find(|s| s.state == SandboxState::Ready).map(|s| s.ips.as_slice())
-    };
-    match found {
-        Some(ips) => texts(&one_of_each_family(ips, facts.node.host_ips.first())),
-        None => old_ips(old),
-    }
-}
-
-fn old_ips(old: Option<&api::PodStatus>) -> Vec<String> {
-    let Some(old) = old else { return Vec::new() };
-    match old.pod_ips.as_deref() {
-        Some(ips) if !ips.is_empty() => ips.iter().map(|ip| ip.ip.clone()).collect(),
-        _ => old.pod_ip.iter().cloned().collect(),
-    }
-}
-
-/// First an address of the node's own family (IPv4 where it has none), then one of the other: never more than two.
-pub(super) fn one_of_each_family(ips: &[IpAddr], node: Option<&IpAddr>) -> Vec<IpAddr> {
-    let primary_is_v6 = node.is_some_and(IpAddr::is_ipv6);
-    let of_family = |v6: bool| ips.iter().find(move |ip| ip.is_ipv6() == v6);
-    of_family(primary_is_v6).into_iter().chain(of_family(!primary_is_v6)).copied().collect()
+/// Is this condition true, as it was told last?
+fn holds(old: Option<&api::PodStatus>, kind: &str) -> bool {
+    conditions::find(old, kind).is_some_and(|c| c.status == "True")
 }
 
 fn qos(pod: &api::Pod) -> String {
@@ -164,10 +186,6 @@ fn qos(pod: &api::Pod) -> String {
         Some(spec) => qos_class(spec).to_string(),
         None => qos_class(&api::PodSpec::default()).to_string(),
     })
-}
-
-fn texts(ips: &[IpAddr]) -> Vec<String> {
-    ips.iter().map(IpAddr::to_string).collect()
 }
 
 fn non_empty<T>(list: Vec<T>) -> Option<Vec<T>> {

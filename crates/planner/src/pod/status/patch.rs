@@ -3,6 +3,7 @@
 //! A strategic merge patch of the fields that this agent owns. Conditions are merged by type, so those of others stay;
 //! addresses are replaced as a whole; everything else is one value.
 
+use crablet_model::names::condition;
 use serde_json::{Map, Value, json};
 
 /// Fields that go when we no longer have them. What is not here and not in our status belongs to somebody else.
@@ -22,6 +23,23 @@ const OWNED: [&str; 13] = [
     "startTime",
 ];
 
+/// Conditions that go when we no longer have them. All others belong to somebody else.
+const OWNED_CONDITIONS: [&str; 8] = [
+    condition::POD_SCHEDULED,
+    condition::POD_READY_TO_START_CONTAINERS,
+    condition::INITIALIZED,
+    condition::CONTAINERS_READY,
+    condition::READY,
+    condition::ALL_CONTAINERS_RESTARTING,
+    condition::POD_RESIZE_PENDING,
+    condition::POD_RESIZE_IN_PROGRESS,
+];
+
+/// Is this condition the agent's alone?
+pub fn is_owned_condition(kind: &str) -> bool {
+    OWNED_CONDITIONS.contains(&kind)
+}
+
 /// The body of the patch, or `None` when the API server has it all. `uid` is the pod's in the API: another pod of the
 /// same name is not touched.
 pub fn status_patch(theirs: &Value, ours: &Value, uid: &str) -> Option<Value> {
@@ -30,17 +48,20 @@ pub fn status_patch(theirs: &Value, ours: &Value, uid: &str) -> Option<Value> {
     let mut changed = Map::new();
     for (field, value) in ours {
         let before = theirs.get(field).unwrap_or(&Value::Null);
-        if same(before, value) {
+        // Of a pod that asks for nothing, `resources` is there and empty, as upstream leaves it.
+        let is_there_at_last = before.is_null() && value.is_object();
+        if field == "conditions" || !is_there_at_last && same(before, value) {
             continue;
         }
         let value = match field.as_str() {
-            "conditions" => changed_conditions(before, value),
             "podIPs" | "hostIPs" => replaced(value),
             _ => value.clone(),
         };
-        if value.as_array().is_none_or(|items| !items.is_empty()) {
-            changed.insert(field.clone(), value);
-        }
+        changed.insert(field.clone(), value);
+    }
+    let conditions = changed_conditions(list(theirs, "conditions"), list(ours, "conditions"));
+    if !conditions.is_empty() {
+        changed.insert("conditions".to_owned(), Value::Array(conditions));
     }
     for field in OWNED {
         let had = theirs.get(field).is_some_and(|value| !is_nothing(value));
@@ -51,10 +72,13 @@ pub fn status_patch(theirs: &Value, ours: &Value, uid: &str) -> Option<Value> {
     (!changed.is_empty()).then(|| json!({"metadata": {"uid": uid}, "status": changed}))
 }
 
-fn changed_conditions(theirs: &Value, ours: &Value) -> Value {
-    let theirs = theirs.as_array().map(Vec::as_slice).unwrap_or_default();
+fn list<'a>(status: &'a Map<String, Value>, field: &str) -> &'a [Value] {
+    status.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+fn changed_conditions(theirs: &[Value], ours: &[Value]) -> Vec<Value> {
     let mut changed = Vec::new();
-    for condition in ours.as_array().into_iter().flatten() {
+    for condition in ours {
         let before = theirs.iter().find(|c| c["type"] == condition["type"]);
         if before.is_some_and(|before| same(before, condition)) {
             continue;
@@ -70,7 +94,12 @@ fn changed_conditions(theirs: &Value, ours: &Value) -> Value {
         }
         changed.push(condition);
     }
-    Value::Array(changed)
+    let gone = theirs.iter().map(|c| &c["type"]).filter(|kind| {
+        let owned = kind.as_str().is_some_and(is_owned_condition);
+        owned && !ours.iter().any(|c| c["type"] == **kind)
+    });
+    changed.extend(gone.map(|kind| json!({"$patch": "delete", "type": kind})));
+    changed
 }
 
 /// These lists are merged by a key of their items unless the patch says otherwise.
@@ -119,6 +148,8 @@ mod tests {
                 json!({"phase": "Running"}),
                 json!({"phase": "Running", "podIP": null, "reason": null}),
             ),
+            (json!({}), json!({"resources": {}}), json!({"resources": {}})),
+            (json!({"resources": {}}), json!({"resources": {}}), Value::Null),
             (
                 json!({"podIPs": [{"ip": "10.0.0.1"}]}),
                 json!({"podIPs": [{"ip": "10.0.0.2"}]}),
@@ -153,5 +184,16 @@ mod tests {
             patch["status"],
             json!({"conditions": [{"type": "Ready", "status": "True", "reason": null, "message": null}]})
         );
+    }
+    #[test]
+    fn conditions_that_we_no_longer_have_go() {
+        let theirs = json!({"conditions": [
+            {"type": "PodScheduled", "status": "True"},
+            {"type": "DisruptionTarget", "status": "True"},
+            {"type": "example.com/gate", "status": "True"},
+        ]});
+        let patch = status_patch(&theirs, &json!({"phase": "Failed"}), "u1").expect("a patch");
+        let gone = json!([{"$patch": "delete", "type": "PodScheduled"}]);
+        assert_eq!(patch["status"], json!({"phase": "Failed", "conditions": gone}));
     }
 }

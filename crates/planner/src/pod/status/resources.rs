@@ -1,31 +1,30 @@
-//! What the pod as a whole asks for and may use: the sums over its containers.
+//! What the pod as a whole asks for and may use.
 
 use std::collections::BTreeMap;
 
+use crablet_model::cgroup::effective::{Amounts, pod_requests, without_overhead};
 use crablet_model::quantity::Quantity;
 use k8s_openapi::api::core::v1 as api;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 
-type Amounts = BTreeMap<String, Amount>;
-
-/// Requests and limits of the whole pod, as its status shows them.
+/// Requests and limits of the whole pod, as its status shows them: containers, sidecars, init containers where one of them
+/// needs more, what is said for the pod as a whole, and the overhead of its runtime class.
 pub fn of_pod(spec: &api::PodSpec) -> api::ResourceRequirements {
-    let asked = spec.containers.iter().filter_map(|container| container.resources.as_ref());
+    let (_, mut limits) = without_overhead(spec);
+    for (name, amount) in spec.overhead.iter().flatten() {
+        // No limit stays no limit. Manifests were checked when they came in.
+        let overhead = Quantity::try_from(amount).unwrap_or_default();
+        if let Some(limit) = limits.get_mut(name).filter(|limit| !limit.is_zero()) {
+            *limit = limit.plus(overhead);
+        }
+    }
     api::ResourceRequirements {
-        requests: sum(asked.clone().filter_map(|resources| resources.requests.as_ref())),
-        limits: sum(asked.filter_map(|resources| resources.limits.as_ref())),
+        requests: shown(pod_requests(spec)),
+        limits: shown(limits),
         ..Default::default()
     }
 }
 
-fn sum<'a>(lists: impl Iterator<Item = &'a Amounts>) -> Option<Amounts> {
-    let mut total: BTreeMap<String, Quantity> = BTreeMap::new();
-    for (name, amount) in lists.flatten() {
-        // Manifests were checked when they came in.
-        let Ok(amount) = Quantity::parse(&amount.0) else { continue };
-        let so_far = total.get(name).copied();
-        total.insert(name.clone(), so_far.map_or(amount, |sum| sum.plus(amount)));
-    }
-    let shown = |(name, amount): (String, Quantity)| (name, Amount(amount.to_string()));
-    (!total.is_empty()).then(|| total.into_iter().map(shown).collect())
+fn shown(amounts: Amounts) -> Option<BTreeMap<String, Amount>> {
+    (!amounts.is_empty()).then(|| amounts.into_iter().map(|(name, amount)| (name, amount.into())).collect())
 }

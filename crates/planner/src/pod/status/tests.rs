@@ -1,7 +1,9 @@
 //! Scenarios: a pod, what the runtime shows and what is remembered in; the status out.
 
 mod containers;
+mod ends;
 mod laws;
+mod roles;
 mod world;
 
 use crablet_model::PodRef;
@@ -10,7 +12,7 @@ use crablet_model::runtime::{ContainerState, ContainerUser, PodRuntime, Sandbox}
 use serde_json::{Value, json};
 
 use super::super::facts::Operation;
-use super::super::plan::{Urgency, plan};
+use super::super::plan::{OpKey, Urgency, plan};
 use super::*;
 use world::{World, exited, failed_pull, running, sandbox};
 

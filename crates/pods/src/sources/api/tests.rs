@@ -131,6 +131,30 @@ async fn an_end_that_somebody_else_declares_is_news() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_others_say_at_a_readiness_gate_is_news() {
+    let mut rig = Rig::at_work().await;
+    let gated = |conditions: serde_json::Value| {
+        let mut pod = pod("web", "a");
+        pod["spec"]["readinessGates"] = json!([{"conditionType": "example.com/gate"}]);
+        pod["status"] = json!({"phase": "Running", "conditions": conditions});
+        pod
+    };
+    let (ready, gate) = (
+        json!({"type": "Ready", "status": "False"}),
+        |status: &str| json!({"type": "example.com/gate", "status": status}),
+    );
+    rig.api.put("pods", gated(json!([])));
+    rig.told().await;
+    rig.api.put("pods", gated(json!([ready])));
+    assert_eq!(rig.told().await, [""; 0], "what this agent wrote is no news");
+    for status in ["False", "True"] {
+        rig.api.put("pods", gated(json!([ready, gate(status)])));
+        assert_eq!(rig.told().await, ["Reconcile web"]);
+        assert_eq!(rig.last_pod()["status"]["conditions"][1]["status"], status);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_made_again_under_its_name_is_another_pod() {
     let mut rig = Rig::at_work().await;
     let first = rig.api.put("pods", pod("web", "a"))["metadata"]["uid"].clone();

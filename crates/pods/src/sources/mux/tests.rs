@@ -121,7 +121,8 @@ fn a_second_pod_of_the_same_name_or_uid_is_refused_with_an_event() {
     let mut mux = Mux::default();
     let merge = mux.set(Source::Submitted, &mut stated(&[pod(0, 0), pod(0, 1), pod(2, 0)]), at(1));
     assert_eq!(told(&merge), ["Add p0"]);
-    let messages: Vec<_> = merge.events.iter().map(|event| (event.reason, event.message.as_str())).collect();
+    let messages: Vec<_> =
+        merge.events.iter().map(|event| (&*event.reason, event.message.as_str())).collect();
     assert_eq!(
         messages,
         [

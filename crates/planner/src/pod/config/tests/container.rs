@@ -1,14 +1,15 @@
 //! Containers: what they run, as whom, and with which environment.
 
 use crablet_model::api;
-use crablet_model::runtime::{Mount, SeccompProfile};
+use crablet_model::runtime::{Capabilities, GroupsPolicy, IdRange, Mount, NamespaceMode, SecurityProfile};
 use serde_json::{Value, json};
 
 use super::super::super::facts::PreparedImage;
-use super::super::sandbox_config;
+use super::super::{MountedVolume, container_config, sandbox_config, volume_groups};
 use super::Placement;
 use super::{
-    NodeFacts, SwapControl, container_of, container_on, container_with, image, node, one, refusal, strings,
+    Around, NodeFacts, SwapControl, container_of, container_on, container_with, image, node, one, refusal,
+    strings,
 };
 
 #[test]
@@ -17,6 +18,9 @@ fn a_container_carries_what_a_restarted_agent_needs_to_know() {
         "name": "c", "image": "busybox", "workingDir": "/w", "stdin": true, "tty": true,
         "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
         "ports": [{"name": "http", "containerPort": 80, "protocol": "TCP"}, {"containerPort": 9, "hostPort": 9, "hostIP": "::1"}],
+        "lifecycle": {"preStop": {"httpGet": {
+            "port": "http", "path": "/a?b&<c>", "scheme": "HTTP", "httpHeaders": [{"name": "X", "value": "y"}],
+        }}},
     }));
     assert_eq!((config.name.as_str(), config.attempt, config.log_path.as_str()), ("c", 4, "c/4.log"));
     assert_eq!((config.image_ref.as_str(), config.user_specified_image.as_str()), ("sha256:abc", "busybox"));
@@ -43,6 +47,9 @@ fn a_container_carries_what_a_restarted_agent_needs_to_know() {
             "io.kubernetes.container.ports=[{\"name\":\"http\",\"containerPort\":80,\"protocol\":\"TCP\"},\
              {\"hostPort\":9,\"containerPort\":9,\"hostIP\":\"::1\"}]"
                 .to_owned(),
+            "io.kubernetes.container.preStopHandler={\"httpGet\":{\"path\":\"/a?b\\u0026\\u003cc\\u003e\",\"port\":\"http\",\
+             \"scheme\":\"HTTP\",\"httpHeaders\":[{\"name\":\"X\",\"value\":\"y\"}]}}"
+                .to_owned(),
             "io.kubernetes.container.restartCount=4".to_owned(),
             "io.kubernetes.container.terminationMessagePath=/dev/termination-log".to_owned(),
             "io.kubernetes.container.terminationMessagePolicy=File".to_owned(),
@@ -64,6 +71,30 @@ fn a_container_carries_what_a_restarted_agent_needs_to_know() {
         ]
     );
     assert_eq!(config.resources.oom_score_adj, 1000);
+}
+
+#[test]
+fn huge_pages_are_the_containers_then_the_pods_and_none_else() {
+    let spec = |of_pod: Value, own: Value| {
+        let resources = json!({"limits": own});
+        super::pod(
+            json!({"resources": {"limits": of_pod}, "containers": [{"name": "c", "resources": resources}]}),
+        )
+    };
+    let sized = NodeFacts { hugepage_sizes: strings(&["2MB", "1GB"]), ..node() };
+    for (of_pod, own, expected) in [
+        (json!({}), json!({}), [0, 0]),
+        (json!({"hugepages-2Mi": "8Mi"}), json!({}), [8 << 20, 0]),
+        (
+            json!({"hugepages-2Mi": "8Mi"}),
+            json!({"hugepages-2Mi": "4Mi", "hugepages-1Gi": "1Gi"}),
+            [4 << 20, 1 << 30],
+        ),
+    ] {
+        let config = super::configure(&spec(of_pod, own), &image(), &sized).expect("a container");
+        let [small, large] = expected;
+        assert_eq!(config.hugepage_limits, [("2MB".to_owned(), small), ("1GB".to_owned(), large)]);
+    }
 }
 
 #[test]
@@ -250,7 +281,7 @@ fn the_user_is_the_containers_then_the_pods_then_the_images() {
 fn a_containers_security_is_as_tight_as_asked() {
     let plain = container_of(json!({"name": "c"})).security;
     assert_eq!((plain.masked_paths.len(), plain.readonly_paths.len()), (12, 5));
-    assert_eq!(plain.seccomp, SeccompProfile::Unconfined);
+    assert_eq!(plain.seccomp, SecurityProfile::Unconfined);
     assert!(!plain.no_new_privs && !plain.privileged && !plain.readonly_rootfs);
     let asked = container_of(json!({"name": "c", "securityContext": {
         "privileged": true, "readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false, "procMount": "Unmasked",
@@ -259,9 +290,112 @@ fn a_containers_security_is_as_tight_as_asked() {
     .security;
     assert!(asked.no_new_privs && asked.privileged && asked.readonly_rootfs);
     assert!(asked.masked_paths.is_empty() && asked.readonly_paths.is_empty());
+    let capabilities = Capabilities { add: strings(&["NET_ADMIN"]), drop: strings(&["ALL"]) };
+    assert_eq!((plain.capabilities, asked.capabilities), (None, Some(capabilities)));
+    assert_eq!(asked.seccomp, SecurityProfile::RuntimeDefault);
+}
+
+#[test]
+fn profiles_are_the_containers_then_the_pods() {
+    use SecurityProfile::{Localhost, RuntimeDefault, Unconfined};
+    let mut rooted = node();
+    rooted.root_dir = "/var/lib/kubelet".to_owned();
+    let both = |annotation: Option<&str>, of_pod: Value, own: Value| {
+        let mut pod = super::pod(
+            json!({"securityContext": of_pod, "containers": [{"name": "c", "securityContext": own}]}),
+        );
+        let key = "container.apparmor.security.beta.kubernetes.io/c".to_owned();
+        pod.metadata
+            .annotations
+            .get_or_insert_default()
+            .extend(annotation.map(|text| (key, text.to_owned())));
+        let made = super::configure(&pod, &image(), &rooted).map_err(|error| error.to_string())?;
+        Ok((made.security.seccomp, made.security.apparmor))
+    };
+    let seccomp = |kind: &str| json!({"seccompProfile": {"type": kind, "localhostProfile": "a/b.json"}});
+    let apparmor = |kind: &str| json!({"appArmorProfile": {"type": kind, "localhostProfile": "mine"}});
+    for (annotation, of_pod, own, expected) in [
+        (None, json!({}), json!({}), Ok((Unconfined, None))),
+        (
+            None,
+            seccomp("Localhost"),
+            json!({}),
+            Ok((Localhost("/var/lib/kubelet/seccomp/a/b.json".to_owned()), None)),
+        ),
+        (None, seccomp("Localhost"), seccomp("RuntimeDefault"), Ok((RuntimeDefault, None))),
+        (None, apparmor("Unconfined"), json!({}), Ok((Unconfined, Some(Unconfined)))),
+        (
+            None,
+            apparmor("Unconfined"),
+            apparmor("Localhost"),
+            Ok((Unconfined, Some(Localhost("mine".to_owned())))),
+        ),
+        (Some("runtime/default"), apparmor("Unconfined"), json!({}), Ok((Unconfined, Some(RuntimeDefault)))),
+        (Some("localhost/old"), json!({}), json!({}), Ok((Unconfined, Some(Localhost("old".to_owned()))))),
+        (Some("unconfined"), json!({}), apparmor("RuntimeDefault"), Ok((Unconfined, Some(RuntimeDefault)))),
+        (Some("odd"), apparmor("Unconfined"), json!({}), Ok((Unconfined, Some(Unconfined)))),
+        (
+            None,
+            json!({}),
+            json!({"seccompProfile": {"type": "Localhost"}}),
+            Err("localhostProfile must be set if seccompProfile type is Localhost.".to_owned()),
+        ),
+        (
+            None,
+            json!({}),
+            json!({"appArmorProfile": {"type": "Localhost"}}),
+            Err("missing localhost apparmor profile name".to_owned()),
+        ),
+    ] {
+        assert_eq!(both(annotation, of_pod.clone(), own.clone()), expected, "{annotation:?} {of_pod} {own}");
+    }
+}
+
+#[test]
+fn an_ephemeral_container_sees_the_processes_of_its_target() {
+    let around = Around { target_id: Some("abc".to_owned()), ..Around::default() };
+    let namespaces = |spec: Value| {
+        let made = around.with_inputs(&super::pod(spec), &image(), &node(), container_config);
+        let namespaces = made.expect("a container").security.namespaces;
+        (namespaces.pid, namespaces.target_id)
+    };
+    let plain = json!({"containers": [{"name": "c"}]});
+    assert_eq!(namespaces(plain), (NamespaceMode::Target, "abc".to_owned()));
+    let shared = json!({"shareProcessNamespace": true, "containers": [{"name": "c"}]});
+    assert_eq!(namespaces(shared), (NamespaceMode::Pod, String::new()));
+}
+
+#[test]
+fn groups_of_volumes_come_where_upstream_puts_them() {
+    let spec = json!({
+        "securityContext": {"fsGroup": 1, "supplementalGroups": [2, 3], "supplementalGroupsPolicy": "Strict"},
+        "containers": [{"name": "c"}],
+    });
+    let pod = super::pod(spec);
+    let volume = |group| MountedVolume { group: Some(group), ..MountedVolume::default() };
+    let volumes =
+        [("a".to_owned(), volume(9)), ("b".to_owned(), volume(2)), ("c".to_owned(), volume(8))].into();
+    let placement = Placement { volume_groups: volume_groups(&pod, &volumes), ..Placement::default() };
+    let (sandbox, _) = sandbox_config(&pod, &node(), 0, &placement).expect("a sandbox");
     assert_eq!(
-        (asked.add_capabilities, asked.drop_capabilities),
-        (strings(&["NET_ADMIN"]), strings(&["ALL"]))
+        (sandbox.supplemental_groups, sandbox.groups_policy),
+        (vec![1, 8, 9, 2, 3], GroupsPolicy::Strict)
     );
-    assert_eq!(asked.seccomp, SeccompProfile::RuntimeDefault);
+    let around = Around { placement, ..Around::default() };
+    let made = around.with_inputs(&pod, &image(), &node(), container_config).expect("a container").security;
+    assert_eq!((made.supplemental_groups, made.groups_policy), (vec![1, 2, 3, 8, 9], GroupsPolicy::Strict));
+}
+
+#[test]
+fn a_pod_with_users_of_its_own_never_gets_the_nodes() {
+    let pod = super::pod(json!({"hostUsers": false, "containers": [{"name": "c"}]}));
+    assert!(sandbox_config(&pod, &node(), 0, &Placement::default()).is_err());
+    let users = Some(IdRange { host_id: 65536, length: 65536 });
+    let placement = Placement { users, ..Placement::default() };
+    let (sandbox, _) = sandbox_config(&pod, &node(), 0, &placement).expect("a sandbox");
+    assert_eq!(sandbox.namespaces.users, users);
+    let around = Around { placement, ..Around::default() };
+    let made = around.with_inputs(&pod, &image(), &node(), container_config).expect("a container");
+    assert_eq!(made.security.namespaces.users, users);
+    assert!(!made.mounts.is_empty() && made.mounts.iter().all(|mount| mount.users == users));
 }

@@ -30,6 +30,7 @@ fn around() -> Around {
         services: [("DB_SERVICE_HOST", "10.96.0.5"), ("COLOUR", "of a service"), ("EMPTY", "")]
             .map(text)
             .into(),
+        ..EnvObjects::default()
     };
     Around { objects, ..Around::default() }
 }

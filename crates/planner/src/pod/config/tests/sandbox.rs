@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crablet_model::runtime::{
-    DnsConfig, NamespaceMode, NamespaceOptions, PortMapping, Protocol, SeccompProfile,
+    DnsConfig, NamespaceMode, NamespaceOptions, PortMapping, Protocol, SecurityProfile,
 };
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ fn a_sandbox_is_named_and_labelled_after_its_pod() {
     assert_eq!(config.annotations.get("kubernetes.io/config.source").map(String::as_str), Some("file"));
     let namespaces = NamespaceOptions { pid: NamespaceMode::Container, ..NamespaceOptions::default() };
     assert_eq!(config.namespaces, namespaces);
-    assert_eq!((config.privileged, config.seccomp), (false, SeccompProfile::RuntimeDefault));
+    assert_eq!((config.privileged, config.seccomp), (false, SecurityProfile::RuntimeDefault));
     assert_eq!(config.resources.cpu_shares, 2);
 }
 
@@ -41,13 +41,35 @@ fn a_pod_may_share_the_nodes_namespaces() {
         "containers": [{"name": "c"}, {"name": "d", "securityContext": {"privileged": true}}],
     }));
     let node = NamespaceMode::Node;
-    assert_eq!(config.namespaces, NamespaceOptions { network: node, ipc: node, pid: node });
+    let all = NamespaceOptions { network: node, ipc: node, pid: node, ..NamespaceOptions::default() };
+    assert_eq!(config.namespaces, all);
     assert_eq!(config.hostname, "");
     assert!(config.privileged);
     assert_eq!((config.run_as_user, config.run_as_group), (Some(7), Some(8)));
     assert_eq!(config.supplemental_groups, [9, 10, 11]);
     let (config, _) = sandbox_of(json!({"shareProcessNamespace": true, "containers": []}));
     assert_eq!(config.namespaces.pid, NamespaceMode::Pod);
+}
+
+#[test]
+fn kernel_settings_overhead_and_every_container_count() {
+    let (config, _) = sandbox_of(json!({
+        "securityContext": {"sysctls": [
+            {"name": "kernel.shm_rmid_forced", "value": "1"}, {"name": "net/ipv4/ping_group_range", "value": "0 1"},
+        ]},
+        "overhead": {"cpu": "250m", "memory": "64Mi"},
+        "initContainers": [
+            {"name": "i", "securityContext": {"privileged": true}, "resources": {"limits": {"memory": "2Gi"}}},
+            {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "500m"}}},
+        ],
+        "containers": [{"name": "c", "resources": {"requests": {"cpu": "500m"}, "limits": {"memory": "1Gi"}}}],
+    }));
+    let sysctls: Vec<_> = config.sysctls.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    assert_eq!(sysctls, ["kernel.shm_rmid_forced=1", "net.ipv4.ping_group_range=0 1"]);
+    assert!(config.privileged);
+    assert_eq!((config.resources.cpu_shares, config.resources.memory_limit), (1024, 2 << 30));
+    let overhead = config.overhead;
+    assert_eq!((overhead.cpu_shares, overhead.cpu_quota, overhead.memory_limit), (256, 25_000, 64 << 20));
 }
 
 #[test]

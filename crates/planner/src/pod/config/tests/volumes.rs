@@ -1,13 +1,18 @@
 //! Which parts of which volumes a container sees, and where.
 
-use crablet_model::runtime::{Mount, Propagation};
+use crablet_model::runtime::{Device, ImageMount, Mount, Propagation, RuntimeHandler};
 use serde_json::{Value, json};
 
-use super::super::{EnvObjects, MountedVolume, SubPath};
+use super::super::{EnvFile, EnvObjects, FileReference, MountedVolume, SubPath, sub_paths};
 use super::{Around, NodeFacts, container_config, image, node, one};
 
 fn around() -> Around {
-    let volume = |read_only, relabel| MountedVolume { host_path: "/v/data".to_owned(), read_only, relabel };
+    let volume = |read_only, relabel| MountedVolume {
+        host_path: "/v/data".to_owned(),
+        read_only,
+        relabel,
+        ..MountedVolume::default()
+    };
     let services = [("DB_SERVICE_HOST", "10.96.0.5"), ("EMPTY", "")];
     Around {
         volumes: [
@@ -162,4 +167,119 @@ fn a_part_that_is_not_known_or_not_inside_is_refused() {
     assert_eq!(path("subPathExpr", "a/$(UP)"), "unable to provision SubPath `a/../x`: must not contain '..'");
     assert_eq!(path("subPath", "/etc"), "error SubPath `/etc` must not be an absolute path");
     assert_eq!(path("subPath", ".."), "unable to provision SubPath `..`: must not contain '..'");
+}
+
+#[test]
+fn mounts_are_read_only_all_the_way_down_where_the_runtime_can() {
+    let mount = |fields: Value| {
+        let mut mount = json!({"name": "data", "mountPath": "/a"});
+        mount.as_object_mut().expect("fields").extend(fields.as_object().expect("fields").clone());
+        one(json!({"name": "c", "volumeMounts": [mount]}))
+    };
+    let handler = RuntimeHandler { recursive_read_only_mounts: true, ..RuntimeHandler::default() };
+    let able = NodeFacts { runtime_handlers: vec![handler], ..node() };
+    let asked = |node: &NodeFacts, mode: &str| {
+        let pod = mount(json!({"readOnly": true, "recursiveReadOnly": mode}));
+        let made = around().with_inputs(&pod, &image(), node, container_config);
+        made.map(|config| config.mounts[0].recursive_read_only).map_err(|error| error.to_string())
+    };
+    assert_eq!([asked(&able, "Enabled"), asked(&able, "IfPossible")], [Ok(true), Ok(true)]);
+    assert_eq!([asked(&able, "Disabled"), asked(&node(), "IfPossible")], [Ok(false), Ok(false)]);
+    let prefix =
+        "failed to resolve recursive read-only mode: volume \"data\" requested recursive read-only mode, but";
+    let refused = format!("{prefix} it is not supported by the runtime");
+    assert_eq!(asked(&node(), "Enabled"), Err(refused));
+    for (fields, why) in [
+        (json!({"recursiveReadOnly": "Enabled"}), "it is not read-only"),
+        (
+            json!({"recursiveReadOnly": "Enabled", "readOnly": true, "mountPropagation": "HostToContainer"}),
+            "it is not compatible with propagation \"HostToContainer\"",
+        ),
+    ] {
+        let made = around().with_inputs(&mount(fields), &image(), &able, container_config);
+        assert_eq!(made.expect_err("a refusal").to_string(), format!("{prefix} {why}"));
+    }
+}
+
+#[test]
+fn a_block_volume_is_a_device_and_nothing_else() {
+    let block = |read_only| MountedVolume {
+        host_path: "/v/disk".to_owned(),
+        block: true,
+        read_only,
+        ..MountedVolume::default()
+    };
+    let made = Around {
+        volumes: [("rw".to_owned(), block(false)), ("ro".to_owned(), block(true))].into(),
+        ..around()
+    };
+    let devices =
+        |devices: Value| made.container(json!({"name": "c", "volumeDevices": devices})).map(|c| c.devices);
+    let device = |inside: &str, permissions: &str| Device {
+        container_path: inside.to_owned(),
+        host_path: "/v/disk".to_owned(),
+        permissions: permissions.to_owned(),
+    };
+    let both = json!([{"name": "rw", "devicePath": "/dev/a"}, {"name": "ro", "devicePath": "/dev/b"}]);
+    assert_eq!(devices(both), Ok(vec![device("/dev/a", "mrw"), device("/dev/b", "r")]));
+    assert_eq!(
+        devices(json!([{"name": "rw", "devicePath": "dev"}])),
+        Err("error DevicePath `dev` must be an absolute path".to_owned())
+    );
+    assert_eq!(
+        devices(json!([{"name": "data", "devicePath": "/dev/a"}])),
+        Err("cannot find volume \"data\" to pass into container \"c\"".to_owned())
+    );
+    assert_eq!(
+        mounts(&made, json!([{"name": "rw", "mountPath": "/a"}])),
+        Err("cannot find volume \"rw\" to mount into container \"c\"".to_owned())
+    );
+}
+
+#[test]
+fn an_image_is_mounted_as_the_runtime_knows_it() {
+    let volume = MountedVolume { read_only: true, ..MountedVolume::default() };
+    let around = Around {
+        volumes: [("art".to_owned(), volume)].into(),
+        image_volumes: [("art".to_owned(), "sha256:def".to_owned())].into(),
+        ..Around::default()
+    };
+    let pod = super::pod(json!({
+        "volumes": [{"name": "art", "image": {"reference": "art:1"}}],
+        "containers": [{"name": "c", "volumeMounts": [{"name": "art", "mountPath": "/a", "subPath": "x/y"}]}],
+    }));
+    assert_eq!(around.with_inputs(&pod, &image(), &node(), sub_paths), Ok(Vec::new()));
+    let config = around.with_inputs(&pod, &image(), &node(), container_config).expect("a container");
+    let mount = &config.mounts[0];
+    assert_eq!((mount.host_path.as_str(), mount.readonly), ("", true));
+    let expected = ImageMount {
+        image_ref: "sha256:def".to_owned(),
+        user_specified_image: "art:1".to_owned(),
+        sub_path: "x/y".to_owned(),
+    };
+    assert_eq!(mount.image, Some(expected));
+    let unknown = Around { image_volumes: Default::default(), ..around };
+    assert!(unknown.with_inputs(&pod, &image(), &node(), container_config).is_err());
+}
+
+#[test]
+fn variables_can_come_from_files_in_volumes() {
+    let reference = FileReference { volume: "data".to_owned(), path: "env/a".to_owned() };
+    let with = |text: Result<&str, &str>| {
+        let text = text.map(str::to_owned).map_err(str::to_owned);
+        let file = EnvFile { path: "/v/data/env/a".to_owned(), text };
+        let objects = EnvObjects { files: [(reference.clone(), file)].into(), ..EnvObjects::default() };
+        Around { objects, ..around() }
+    };
+    let env = |text, optional: bool| {
+        let from = json!({"volumeName": "data", "path": "env/a", "key": "K", "optional": optional});
+        let container = json!({"name": "c", "env": [{"name": "X", "valueFrom": {"fileKeyRef": from}}]});
+        with(text).container(container).map(|config| config.env)
+    };
+    assert_eq!(env(Ok("K='v'\n"), false), Ok(vec![("X".to_owned(), "v".to_owned())]));
+    assert_eq!(env(Ok("L='v'\n"), true), Ok(Vec::new()));
+    let missing = "environment variable key \"K\" not found in file \"/v/data/env/a\"";
+    assert_eq!(env(Ok("L='v'\n"), false), Err(missing.to_owned()));
+    assert_eq!(env(Ok("K=v\n"), true), Err("couldn't parse env file".to_owned()));
+    assert_eq!(env(Err("no such file"), true), Err("couldn't parse env file".to_owned()));
 }

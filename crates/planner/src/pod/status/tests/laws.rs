@@ -1,16 +1,17 @@
 //! What holds for every world, however odd.
 
-use proptest::collection::vec;
+use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
 
-use crablet_model::names::phase;
+use crablet_model::names::{condition, phase};
 use crablet_model::runtime::{Container, ContainerState, Exit, PodRuntime, Sandbox, SandboxState};
 use serde_json::{Value, json};
 
-use super::super::super::facts::Session;
+use super::super::super::facts::{Probed, Probes, Session, Verdict};
 use super::super::super::memory::{Failure, Memory};
-use super::super::api;
+use super::super::{api, holds};
 use super::world::{NOW, World, at, crash_loops, failed_pull, instance, sandbox};
 
 fn states() -> impl Strategy<Value = ContainerState> {
@@ -50,8 +51,8 @@ fn sandboxes() -> impl Strategy<Value = Vec<Sandbox>> {
 }
 
 fn containers() -> impl Strategy<Value = Vec<Container>> {
-    let one = (prop_oneof![Just("a"), Just("b"), Just("stranger")], any::<u32>(), states());
-    vec(one, 0..7).prop_map(|all| {
+    let one = (select(vec!["a", "b", "first", "beside", "looking", "stranger"]), any::<u32>(), states());
+    vec(one, 0..9).prop_map(|all| {
         let make = |(i, (name, count, state)): (usize, (&str, u32, _))| {
             instance(name, &format!("id{i}"), count, state)
         };
@@ -80,21 +81,74 @@ fn memories() -> impl Strategy<Value = Memory> {
 }
 
 fn specs() -> impl Strategy<Value = Value> {
-    let policy = prop_oneof![Just("Always"), Just("OnFailure"), Just("Never"), Just("odd")];
-    (policy, 0..3_usize, any::<bool>()).prop_map(|(policy, count, host_network)| {
-        let named = ["b", "a"].iter().take(count).map(|n| json!({"name": n, "image": "busybox"}));
-        json!({"restartPolicy": policy, "hostNetwork": host_network, "containers": named.collect::<Vec<_>>()})
+    let rules = || {
+        option::of(select(vec!["Restart", "RestartAllContainers"])).prop_map(|action| {
+            action.map(|action| json!([{"action": action, "exitCodes": {"operator": "In", "values": [1]}}]))
+        })
+    };
+    let probe = || any::<bool>().prop_map(|there| there.then(|| json!({"exec": {"command": ["true"]}})));
+    let container = (option::of(select(vec!["Always", "OnFailure", "Never"])), rules(), probe(), probe());
+    let parts = subsequence(vec!["b", "a", "first", "beside", "looking"], 0..=5);
+    let policy = select(vec!["Always", "OnFailure", "Never", "odd"]);
+    (policy, parts, vec(container, 5), any::<bool>()).prop_map(|(policy, parts, containers, host_network)| {
+        let mut lists = [vec![], vec![], vec![]];
+        for (name, (own, rules, startup, readiness)) in parts.into_iter().zip(containers) {
+            let mut container = json!({"name": name, "image": "busybox"});
+            for (field, value) in
+                [("restartPolicyRules", rules), ("startupProbe", startup), ("readinessProbe", readiness)]
+            {
+                if let Some(value) = value {
+                    container[field] = value;
+                }
+            }
+            let (list, own) = match name {
+                "first" => (0, own.filter(|p| *p != "Always")),
+                "beside" => (0, Some("Always")),
+                "looking" => (2, None),
+                _ => (1, own),
+            };
+            if let Some(own) = own {
+                container["restartPolicy"] = json!(own);
+            }
+            lists[list].push(container);
+        }
+        let [init, regular, ephemeral] = lists;
+        json!({
+            "restartPolicy": policy, "hostNetwork": host_network,
+            "initContainers": init, "containers": regular, "ephemeralContainers": ephemeral,
+        })
     })
+}
+
+fn probes() -> impl Strategy<Value = Probes> {
+    let result = || option::of(any::<bool>());
+    let probed = (result(), result(), result()).prop_map(|(startup, liveness, readiness)| Probed {
+        startup,
+        liveness,
+        readiness,
+    });
+    btree_map("id[0-8]", probed, 0..5).prop_map(Probes)
+}
+
+fn verdicts() -> impl Strategy<Value = Option<Verdict>> {
+    let disruption = option::of(Just(("TerminationByKubelet".to_owned(), "evicted".to_owned())));
+    let verdict =
+        (select(vec!["Evicted", "DeadlineExceeded"]), disruption).prop_map(|(reason, disruption)| {
+            let message = "no room".to_owned();
+            Verdict { reason: reason.to_owned(), message, since: at(NOW), grace_seconds: None, disruption }
+        });
+    option::weighted(0.2, verdict)
 }
 
 fn worlds() -> impl Strategy<Value = World> {
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
-    let texts = vec(("id[0-6]", "[a-z]{0,4}"), 0..3);
-    (specs(), sandboxes(), containers(), memories(), flags, texts).prop_map(
-        |(spec, sandboxes, containers, memory, (ends, is_static, loops, no_spec), texts)| {
+    let texts = vec(("id[0-8]", "[a-z]{0,4}"), 0..3);
+    (specs(), sandboxes(), containers(), memories(), flags, texts, probes(), verdicts()).prop_map(
+        |(spec, sandboxes, containers, memory, (ends, is_static, loops, no_spec), texts, probes, verdict)| {
             let mut world = World::new(spec);
             world.runtime = PodRuntime { sandboxes, containers }.sorted();
-            world.memory = memory;
+            world.memory = Memory { verdict, ..memory };
+            world.probes = probes;
             world.session.termination_messages = texts.into_iter().collect();
             if loops && world.pod.spec.as_ref().is_some_and(|s| !s.containers.is_empty()) {
                 crash_loops(&mut world, "id0");
@@ -108,6 +162,13 @@ fn worlds() -> impl Strategy<Value = World> {
     )
 }
 
+/// All container statuses, with their names.
+fn all(status: &api::PodStatus) -> impl Iterator<Item = &api::ContainerStatus> {
+    let lists =
+        [&status.init_container_statuses, &status.container_statuses, &status.ephemeral_container_statuses];
+    lists.into_iter().flatten().flatten()
+}
+
 proptest! {
     /// A restart of the agent changes no pod's status: what was saved and what the runtime shows give it again, also
     /// before termination messages have been read once more.
@@ -115,7 +176,10 @@ proptest! {
     fn the_same_facts_give_the_published_status_again(first in worlds(), second in worlds()) {
         // A history: something was published before, of another world.
         let mut world = second;
-        world.memory.status = Some(World { pod: world.pod.clone(), ..first }.status());
+        let before = World { pod: world.pod.clone(), ..first }.status();
+        // Once all instances are gone this is told one last time, as something that is over.
+        prop_assume!(!holds(Some(&before), condition::ALL_CONTAINERS_RESTARTING));
+        world.memory.status = Some(before);
         world.publish();
         let published = world.memory.status.clone();
         prop_assert_eq!(Some(world.status()), published.clone());
@@ -133,9 +197,31 @@ proptest! {
         if before.phase.as_deref().is_some_and(phase::is_terminal) {
             prop_assert_eq!(&after.phase, &before.phase);
         }
-        for (old, new) in before.container_statuses.iter().flatten().zip(after.container_statuses.iter().flatten()) {
-            prop_assert!(new.restart_count >= old.restart_count);
+        for old in all(&before) {
+            for new in all(&after).filter(|new| new.name == old.name) {
+                prop_assert!(new.restart_count >= old.restart_count);
+            }
         }
+    }
+
+    /// Others take a terminal phase for leave to use what the pod holds, and readiness for leave to send it work.
+    #[test]
+    fn nothing_is_said_too_early(world in worlds()) {
+        let status = world.status();
+        let runs = world.runtime.containers.iter().any(|c| c.state.is_running());
+        prop_assert!(!runs || !status.phase.as_deref().is_some_and(phase::is_terminal));
+        for container in all(&status) {
+            let state = container.state.clone().unwrap_or_default();
+            let states = [state.running.is_some(), state.waiting.is_some(), state.terminated.is_some()];
+            prop_assert_eq!(states.into_iter().filter(|is| *is).count(), 1, "{:?}", container);
+            prop_assert!(state.running.is_some() || container.started != Some(true));
+            prop_assert!(!container.ready || container.started == Some(true) || state.terminated.is_some());
+        }
+        let holds = |kind: &str| {
+            status.conditions.iter().flatten().any(|c| c.type_ == kind && c.status == "True")
+        };
+        prop_assert!(!holds("Ready") || holds("ContainersReady"));
+        prop_assert!(!holds("ContainersReady") || status.container_statuses.iter().flatten().all(|c| c.ready));
     }
 
     #[test]

@@ -4,8 +4,9 @@ use crablet_model::runtime::{Container, ContainerState, Exit, PodRuntime, Sandbo
 use crablet_model::{PodRef, PodUid};
 use serde_json::{Value, json};
 
-use super::super::super::facts::{Ending, NodeFacts, Session};
+use super::super::super::facts::{Ending, NodeFacts, Operation, Probed, Probes, Session, Verdict};
 use super::super::super::memory::{self, CrashLoop, PullBackOff};
+use super::super::super::plan::OpKey;
 use super::super::super::restart;
 use super::super::*;
 
@@ -24,6 +25,8 @@ pub(super) struct World {
     pub(super) runtime: PodRuntime,
     pub(super) memory: Memory,
     pub(super) session: Session,
+    pub(super) probes: Probes,
+    pub(super) verdict: Option<Verdict>,
     pub(super) node: NodeFacts,
     pub(super) now: Timestamp,
 }
@@ -37,6 +40,8 @@ impl World {
             runtime: PodRuntime::default(),
             memory: Memory::default(),
             session: Session::default(),
+            probes: Probes::default(),
+            verdict: None,
             node: NodeFacts {
                 runtime_name: "containerd".to_owned(),
                 max_crash_loop_seconds: 300,
@@ -64,6 +69,8 @@ impl World {
             runtime: &self.runtime,
             memory: &self.memory,
             session: &self.session,
+            probes: &self.probes,
+            verdict: self.verdict.as_ref(),
             node: &self.node,
             now: self.now,
         }
@@ -71,6 +78,14 @@ impl World {
 
     pub(super) fn json(&self) -> Value {
         serde_json::to_value(self.status()).expect("json")
+    }
+
+    /// The status of the init, regular or ephemeral container of this name.
+    pub(super) fn named(&self, name: &str) -> Value {
+        let status = self.json();
+        let lists = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
+        let mut all = lists.iter().filter_map(|list| status[list].as_array()).flatten();
+        all.find(|c| c["name"] == name).cloned().expect("a status")
     }
 
     pub(super) fn phase(&self) -> String {
@@ -108,6 +123,29 @@ impl World {
         self.with(|w| {
             let newer = w.runtime.containers.len();
             w.runtime.containers.push(instance(name, id, 10 - newer as u32, state));
+        })
+    }
+
+    pub(super) fn busy(self, key: OpKey) -> Self {
+        self.with(|w| {
+            let operation = Operation { since: w.now, grace_seconds: Some(30) };
+            w.session.ops.insert(key, operation);
+        })
+    }
+
+    pub(super) fn probed(self, id: &str, probed: Probed) -> Self {
+        self.with(|w| {
+            w.probes.0.insert(id.to_owned(), probed);
+        })
+    }
+
+    /// Stops what runs, with this code, and the sandbox.
+    pub(super) fn stopped(self, code: i32) -> Self {
+        self.with(|w| {
+            for container in w.runtime.containers.iter_mut().filter(|c| c.state.is_running()) {
+                container.state = exited(code);
+            }
+            w.runtime.sandboxes.iter_mut().for_each(|s| s.state = SandboxState::NotReady);
         })
     }
 

@@ -1,0 +1,146 @@
+//! Pods as stories draw them: every part that a container can play, with every way to restart, probe and hook.
+
+use crablet_model::api;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+/// The exit code that restart rules of drawn pods speak of.
+pub const RULED: i32 = 42;
+
+#[derive(Clone, Debug)]
+pub struct Sketch {
+    pub policy: &'static str,
+    pub is_static: bool,
+    pub host_network: bool,
+    pub grace: i64,
+    pub deadline: Option<i64>,
+    pub init: Vec<Part>,
+    pub regular: Vec<Part>,
+    pub ephemeral: usize,
+}
+
+/// A container of a drawn pod.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Part {
+    /// Of its own; `Always` makes an init container a sidecar.
+    pub policy: Option<&'static str>,
+    /// What its rule for [`RULED`] asks for.
+    pub rule: Option<&'static str>,
+    pub startup: bool,
+    pub liveness: bool,
+    /// Of its probes.
+    pub grace: Option<i64>,
+    pub pre_stop: bool,
+    pub post_start: bool,
+}
+
+impl Sketch {
+    /// Regular containers only, without anything of their own.
+    pub fn plain(containers: usize, policy: &'static str) -> Self {
+        Self {
+            policy,
+            is_static: true,
+            host_network: false,
+            grace: 30,
+            deadline: None,
+            init: Vec::new(),
+            regular: vec![Part::default(); containers],
+            ephemeral: 0,
+        }
+    }
+
+    pub fn pod(&self) -> api::Pod {
+        let source = if self.is_static { "file" } else { "api" };
+        let list = |prefix: &str, parts: &[Part]| -> Vec<Value> {
+            parts.iter().enumerate().map(|(i, part)| part.json(&format!("{prefix}{i}"))).collect()
+        };
+        let ephemeral = vec![Part::default(); self.ephemeral];
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "p", "namespace": "default", "uid": "u1",
+                         "annotations": {"kubernetes.io/config.source": source}},
+            "spec": {
+                "initContainers": list("i", &self.init),
+                "containers": list("c", &self.regular),
+                "ephemeralContainers": list("e", &ephemeral),
+                "restartPolicy": self.policy,
+                "hostNetwork": self.host_network,
+                "terminationGracePeriodSeconds": self.grace,
+                "activeDeadlineSeconds": self.deadline,
+            },
+        });
+        serde_json::from_value(pod).expect("the world's own pod decodes")
+    }
+}
+
+impl Part {
+    fn json(self, name: &str) -> Value {
+        let probe = json!({"exec": {"command": ["true"]}, "terminationGracePeriodSeconds": self.grace});
+        let hook = json!({"exec": {"command": ["true"]}});
+        let rules = self
+            .rule
+            .map(|action| json!([{"action": action, "exitCodes": {"operator": "In", "values": [RULED]}}]));
+        json!({
+            "name": name,
+            "image": format!("example.test/{name}:1"),
+            "restartPolicy": self.policy,
+            "restartPolicyRules": rules,
+            "startupProbe": self.startup.then_some(&probe),
+            "livenessProbe": self.liveness.then_some(&probe),
+            "lifecycle": {
+                "preStop": self.pre_stop.then_some(&hook),
+                "postStart": self.post_start.then_some(&hook),
+            },
+        })
+    }
+}
+
+pub fn any_sketch() -> impl Strategy<Value = Sketch> {
+    let policy = prop_oneof![Just("Always"), Just("OnFailure"), Just("Never")];
+    let init = prop_oneof![any_init(), any_sidecar()];
+    (
+        policy,
+        (any::<bool>(), any::<bool>()),
+        0..40i64,
+        prop::option::weighted(0.1, 1..2000i64),
+        prop::collection::vec(init, 0..4),
+        prop::collection::vec(any_regular(), 1..4),
+        prop_oneof![4 => Just(0usize), 1 => 1..3usize],
+    )
+        .prop_map(|(policy, (is_static, host_network), grace, deadline, init, regular, ephemeral)| {
+            Sketch { policy, is_static, host_network, grace, deadline, init, regular, ephemeral }
+        })
+}
+
+fn any_regular() -> impl Strategy<Value = Part> {
+    let policy = prop_oneof![Just("Always"), Just("OnFailure"), Just("Never")];
+    let own = prop::option::weighted(0.3, (policy, any_rule()));
+    let probes = (prop::bool::weighted(0.3), prop::bool::weighted(0.3), prop::option::of(0..20i64));
+    let hooks = (prop::bool::weighted(0.3), prop::bool::weighted(0.2));
+    (own, probes, hooks).prop_map(|(own, (startup, liveness, grace), (pre_stop, post_start))| Part {
+        policy: own.map(|(policy, _)| policy),
+        rule: own.and_then(|(_, rule)| rule),
+        startup,
+        liveness,
+        grace,
+        pre_stop,
+        post_start,
+    })
+}
+
+fn any_sidecar() -> impl Strategy<Value = Part> {
+    any_regular().prop_map(|part| Part { policy: Some("Always"), rule: None, ..part })
+}
+
+fn any_init() -> impl Strategy<Value = Part> {
+    let policy = prop_oneof![Just("OnFailure"), Just("Never")];
+    prop::option::weighted(0.3, (policy, any_rule())).prop_map(|own| Part {
+        policy: own.map(|(policy, _)| policy),
+        rule: own.and_then(|(_, rule)| rule),
+        ..Part::default()
+    })
+}
+
+fn any_rule() -> impl Strategy<Value = Option<&'static str>> {
+    prop::option::of(prop_oneof![Just("Restart"), Just("RestartAllContainers")])
+}

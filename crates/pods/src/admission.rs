@@ -1,0 +1,102 @@
+//! What the registry keeps to judge new pods: the node, and what each pod that runs takes of it.
+//!
+//! Who may run is decided in `crablet_planner::node::admission`. A pod is judged once, when it is new: one that an
+//! earlier life of the agent began, or that the runtime has, was let in already.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use crablet_model::{PodUid, api};
+use crablet_planner::node::admission::{AdmissionNode, Claim, Decision, judge};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use tokio::sync::watch;
+
+use crate::view::View;
+
+/// The Node as the API server has it this moment: a watch may be a little behind.
+#[async_trait]
+pub trait FreshNode: Send + Sync + 'static {
+    async fn fetch(&self) -> Option<Arc<AdmissionNode>>;
+}
+
+pub struct Admission {
+    pub(crate) node: watch::Receiver<Arc<AdmissionNode>>,
+    /// `None` in standalone mode.
+    pub(crate) fresh: Option<Arc<dyn FreshNode>>,
+    claims: BTreeMap<PodUid, Claim>,
+}
+
+impl Admission {
+    pub fn new(node: watch::Receiver<Arc<AdmissionNode>>, fresh: Option<Arc<dyn FreshNode>>) -> Self {
+        Self { node, fresh, claims: BTreeMap::new() }
+    }
+
+    /// The node, if anything is known of it.
+    pub(crate) fn node(&self) -> Option<Arc<AdmissionNode>> {
+        let node = self.node.borrow();
+        node.is_known().then(|| node.clone())
+    }
+
+    /// The pod takes its part of the node from now on.
+    pub(crate) fn count(&mut self, uid: &PodUid, pod: &api::Pod) {
+        self.claims.insert(uid.clone(), Claim::of(pod));
+    }
+
+    /// The pod takes nothing any more.
+    pub(crate) fn discount(&mut self, uid: &PodUid) -> Option<Claim> {
+        self.claims.remove(uid)
+    }
+
+    /// Judges a pod. Who has finished meanwhile takes nothing: looked at only when that matters.
+    pub(crate) fn judge(
+        &mut self,
+        uid: &PodUid,
+        pod: &api::Pod,
+        node: &AdmissionNode,
+        view: &View,
+    ) -> Decision {
+        self.claims.remove(uid);
+        let decision = judge(pod, &self.claims, node);
+        if decision == Decision::Admitted || !self.discount_finished(view) {
+            return decision;
+        }
+        judge(pod, &self.claims, node)
+    }
+
+    fn discount_finished(&mut self, view: &View) -> bool {
+        let before = self.claims.len();
+        self.claims.retain(|uid, _| !has_finished(view, uid));
+        self.claims.len() < before
+    }
+}
+
+/// Whether the pod has come to its end, for good, and nothing of it runs.
+pub(crate) fn has_finished(view: &View, uid: &PodUid) -> bool {
+    let status = view.status(uid);
+    let status = status.and_then(|json| serde_json::from_slice::<Status>(&json).ok()).unwrap_or_default();
+    let lists = [&status.init_container_statuses, &status.container_statuses];
+    let runs = lists.into_iter().flatten().any(|container| container.state.running.is_some());
+    matches!(status.phase.as_str(), "Succeeded" | "Failed") && !runs
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Status {
+    phase: String,
+    container_statuses: Vec<Container>,
+    init_container_statuses: Vec<Container>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Container {
+    state: State,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct State {
+    running: Option<IgnoredAny>,
+}

@@ -1,0 +1,137 @@
+//! Who may pull what, and who may use what another pulled.
+
+use super::*;
+
+const DENIED: &str = "failed to pull and unpack image \"r.io/app:1\": failed to resolve reference \"r.io/app:1\": pull access denied";
+
+#[tokio::test(start_paused = true)]
+async fn a_pods_secret_opens_the_registry_and_later_the_image_for_those_who_have_it_too() {
+    let world = World::new();
+    let images = world.images(Verification::NeverPreloaded, Vec::new());
+    world.put_secret("mine", "r.io", PASSWORD);
+    world.put_secret("copy", "r.io/app", PASSWORD);
+    world.put_secret("wrong", "r.io", "guess");
+
+    let denied = format!("ErrImagePull: {DENIED} (true)");
+    assert_eq!(ensure(&images, "r.io/app:1", PullPolicy::IfNotPresent, &[]).await, denied);
+    assert_eq!(ensure(&images, "r.io/app:1", PullPolicy::IfNotPresent, &["mine"]).await, "ready");
+    assert_eq!(world.pulls(), 1);
+    let record = &world.records("pulled")[0];
+    assert_eq!(record["kind"], "ImagePulledRecord");
+    assert_eq!(record["apiVersion"], "kubelet.config.k8s.io/v1beta1");
+    assert_eq!(record["lastUpdatedTime"], "2026-01-01T00:00:01Z");
+    let user = &record["credentialMapping"]["r.io/app"]["kubernetesSecrets"][0];
+    assert_eq!(
+        (&user["name"], &user["namespace"], &user["uid"]),
+        (&json!("mine"), &json!("ns"), &json!("uid-of-mine"))
+    );
+    assert!(world.records("pulling").is_empty());
+
+    // It is there now: for the secret itself, for another with the same content, and for nobody else.
+    assert_eq!(ensure(&images, "r.io/app:1", PullPolicy::IfNotPresent, &["mine"]).await, "ready");
+    assert_eq!(ensure(&images, "r.io/app:1", PullPolicy::Never, &["copy"]).await, "ready");
+    assert_eq!(world.pulls(), 1);
+    assert_eq!(ensure(&images, "r.io/app:1", PullPolicy::IfNotPresent, &[]).await, denied);
+    assert_eq!(ensure(&images, "r.io/app:1", PullPolicy::IfNotPresent, &["wrong"]).await, denied);
+    assert_eq!(
+        ensure(&images, "r.io/app:1", PullPolicy::Never, &["wrong"]).await,
+        "ErrImageNeverPull: Container image \"r.io/app:1\" is not present with pull policy of Never (false)"
+    );
+    // Both users are on record, by name and content, and no password is anywhere.
+    let users = &world.records("pulled")[0]["credentialMapping"]["r.io/app"]["kubernetesSecrets"];
+    assert_eq!(users.as_array().map(Vec::len), Some(2));
+    let all: Vec<_> = world.records("pulled").iter().map(Value::to_string).chain(world.events()).collect();
+    assert!(all.iter().all(|text| !text.contains(PASSWORD) && !text.contains("guess")), "{all:?}");
+
+    // Another life of the agent knows it all.
+    let images = world.images(Verification::NeverPreloaded, Vec::new());
+    assert_eq!(ensure(&images, "r.io/app:1", PullPolicy::IfNotPresent, &["copy"]).await, "ready");
+    assert_eq!(ensure(&images, "r.io/app:1", PullPolicy::IfNotPresent, &["wrong"]).await, denied);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_pulled_without_credentials_or_loaded_by_somebody_else_is_for_all() {
+    let world = World::new();
+    let images = world.images(Verification::NeverPreloaded, Vec::new());
+    assert_eq!(ensure(&images, "r.io/open:1", PullPolicy::Always, &[]).await, "ready");
+    let record = &world.records("pulled")[0];
+    assert_eq!(record["credentialMapping"], json!({"r.io/open": {"nodePodsAccessible": true}}));
+    for image in ["r.io/open:1", "r.io/loaded:1"] {
+        assert_eq!(ensure(&images, image, PullPolicy::Never, &[]).await, "ready");
+    }
+    let told = "Normal Pulled Container image \"r.io/loaded:1\" already present on machine and can be accessed by the pod";
+    assert_eq!(world.events().last().map(String::as_str), Some(told));
+
+    let images = world.images(Verification::Always, Vec::new());
+    assert_eq!(ensure(&images, "r.io/open:1", PullPolicy::Never, &[]).await, "ready");
+    assert!(ensure(&images, "r.io/loaded:1", PullPolicy::Never, &[]).await.starts_with("ErrImageNeverPull"));
+
+    let images = world.images(Verification::Off, Vec::new());
+    assert_eq!(ensure(&images, "r.io/loaded:1", PullPolicy::Never, &[]).await, "ready");
+    let told = "Normal Pulled Container image \"r.io/loaded:1\" already present on machine";
+    assert_eq!(world.events().last().map(String::as_str), Some(told));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_nodes_own_file_opens_the_registry_for_all_pods() {
+    let world = World::new();
+    world.disk.put(
+        "/root/.docker/config.json",
+        format!(r#"{{"auths": {{"*.io": {{"username": "u", "password": "{PASSWORD}"}}}}}}"#),
+    );
+    let images = world.images(Verification::NeverPreloaded, Vec::new());
+    assert_eq!(ensure(&images, "r.io/app:1", PullPolicy::IfNotPresent, &[]).await, "ready");
+    assert_eq!(ensure(&images, "r.io/app:1", PullPolicy::Never, &[]).await, "ready");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pull_that_was_cut_off_leaves_an_image_that_belongs_to_nobody() {
+    let world = World::new();
+    world.put_secret("mine", "r.io", PASSWORD);
+    {
+        let images = world.images(Verification::NeverPreloaded, Vec::new());
+        let half = ensure(&images, "r.io/app:1", PullPolicy::IfNotPresent, &["mine"]);
+        assert!(tokio::time::timeout(Duration::from_millis(500), half).await.is_err());
+    }
+    // The runtime went on without anybody.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    world.runtime.put_image(
+        "r.io/app:1",
+        FakeImage {
+            needs: Some(RegistryAuth { username: "u".to_owned(), password: PASSWORD.to_owned() }),
+            ..FakeImage::present()
+        },
+    );
+    assert_eq!(world.records("pulling").len(), 1);
+    let images = world.images(Verification::NeverPreloaded, Vec::new());
+    assert!(ensure(&images, "r.io/app:1", PullPolicy::Never, &[]).await.starts_with("ErrImageNeverPull"));
+    assert!(world.records("pulling").is_empty(), "what an earlier life began was looked at");
+    assert_eq!(ensure(&images, "r.io/app:1", PullPolicy::IfNotPresent, &["mine"]).await, "ready");
+    assert_eq!(ensure(&images, "r.io/app:1", PullPolicy::Never, &["mine"]).await, "ready");
+}
+
+#[tokio::test(start_paused = true)]
+async fn secrets_that_are_missing_or_malformed() {
+    let world = World::new();
+    let images = world.images(Verification::NeverPreloaded, Vec::new());
+    assert_eq!(ensure(&images, "r.io/open:1", PullPolicy::Always, &["gone", "away"]).await, "ready");
+    let told = "Warning FailedToRetrieveImagePullSecret Unable to retrieve some image pull secrets (gone, away); attempting to pull the image may not succeed.";
+    assert_eq!(world.events()[0], told);
+    world.put_raw_secret("bad", r#"{"auths": {"r.io": {"auth": "bm90aGluZw=="}}}"#);
+    let why = "unable to parse auth field, must be formatted as base64(username:password)";
+    assert_eq!(
+        ensure(&images, "r.io/open:1", PullPolicy::Always, &["bad"]).await,
+        format!("{why}: {why} (false)")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_of_several_credentials_is_tried() {
+    let world = World::new();
+    let images = world.images(Verification::NeverPreloaded, Vec::new());
+    world.put_secret("wrong", "r.io/app", "guess");
+    world.put_secret("right", "r.io", PASSWORD);
+    assert_eq!(ensure(&images, "r.io/app:1", PullPolicy::Always, &["wrong", "right"]).await, "ready");
+    let user = &world.records("pulled")[0]["credentialMapping"]["r.io/app"]["kubernetesSecrets"][0];
+    assert_eq!(user["name"], "right");
+}

@@ -1,0 +1,142 @@
+//! What a worker has under way.
+
+use std::sync::Arc;
+
+use crablet_model::api;
+use crablet_model::runtime::PodRuntime;
+use crablet_planner::pod::{self as planner, Action, Memory, NodeFacts, OpKey, PreStop};
+use jiff::Timestamp;
+use tokio::task::{AbortHandle, JoinError};
+
+use super::{AFTER_PANIC, Worker};
+use crate::hands::{Operation, Performed, Seen};
+use crate::record;
+use crate::sight::Touched;
+
+pub(super) struct Running {
+    pub number: u64,
+    pub action: Action,
+    pub abort: AbortHandle,
+}
+
+impl Worker {
+    pub(super) fn begin(
+        &mut self,
+        action: Action,
+        runtime: &PodRuntime,
+        pod: Option<Arc<api::Pod>>,
+        node: Arc<NodeFacts>,
+        now: Timestamp,
+    ) {
+        let key = action.key();
+        self.cancel(&key);
+        self.begun += 1;
+        let number = self.begun;
+        let grace_seconds = match &action {
+            Action::StopContainer { grace, .. } => i64::try_from(grace.as_secs()).ok(),
+            _ => None,
+        };
+        if let Action::PreStop { id, .. } = &action {
+            self.session.pre_stops.insert(id.clone(), PreStop { since: now, ended: false });
+        }
+        let seen = self.seen_of(&action, runtime);
+        let token = self.random.u32(..);
+        let order = self.order.clone();
+        let operation =
+            Operation { id: self.id.clone(), pod, node, action: action.clone(), seen, token, order };
+        let (shared, order) = (self.shared.clone(), self.order.clone());
+        let is_static = self.assignment.borrow().is_static;
+        let task = async move {
+            let _place = order.place(&operation.action, is_static).await;
+            (number, Box::pin(shared.hands.perform(operation)).await)
+        };
+        let abort = self.operations.spawn(task);
+        self.session.done.remove(&key);
+        self.session.ops.insert(key.clone(), planner::Operation { since: now, grace_seconds });
+        self.running.insert(key, Running { number, action, abort });
+    }
+
+    /// What is known of the thing that an action works on.
+    fn seen_of(&self, action: &Action, runtime: &PodRuntime) -> Seen {
+        match action {
+            Action::StartContainer { sandbox_id, .. } => {
+                let sandbox = runtime.sandboxes.iter().find(|s| s.id == *sandbox_id);
+                sandbox.cloned().map_or(Seen::Nothing, |s| Seen::Sandbox(Box::new(s)))
+            }
+            Action::RemoveContainer { id, .. } => {
+                let container = runtime.containers.iter().find(|c| c.id == *id);
+                container.cloned().map_or(Seen::Nothing, |c| Seen::Container(Box::new(c)))
+            }
+            Action::RemoveSandbox { id } if self.session.stopped_sandboxes.contains(id) => Seen::Stopped,
+            _ => Seen::Nothing,
+        }
+    }
+
+    pub(super) fn cancel(&mut self, key: &OpKey) {
+        if let Some(running) = self.running.remove(key) {
+            running.abort.abort();
+            self.session.ops.remove(key);
+            self.sight.touched(Touched::Unknown);
+        }
+    }
+
+    /// Takes in all operations that have ended by now.
+    pub(super) fn collect(&mut self, memory: &mut Memory) {
+        while let Some(ended) = self.operations.try_join_next() {
+            self.absorb(memory, ended);
+        }
+    }
+
+    pub(super) fn absorb(&mut self, memory: &mut Memory, ended: Result<(u64, Performed), JoinError>) {
+        let now = self.shared.clock.now();
+        match ended {
+            Ok((number, Performed { outcome, touched })) => {
+                // An operation that was given up may have ended just before: what replaced it has another number.
+                let Some(key) = self.running.iter().find(|(_, r)| r.number == number).map(|(k, _)| k.clone())
+                else {
+                    return;
+                };
+                let Some(running) = self.running.remove(&key) else { return };
+                self.session.ops.remove(&key);
+                self.sight.touched(touched);
+                if !is_failure(&outcome) {
+                    self.session.succeeded(running.action, now);
+                }
+                memory.absorb(&mut self.session, outcome, now);
+                self.record = record::encode(&self.id, memory);
+            }
+            Err(error) if error.is_cancelled() => {}
+            Err(error) => {
+                tracing::error!(%error, pod = self.id.object_ref(), podUID = %self.id.uid, "an operation broke, which is a bug; its pod pauses");
+                let finished: Vec<_> = self
+                    .running
+                    .iter()
+                    .filter(|(_, r)| r.abort.is_finished())
+                    .map(|(k, _)| k.clone())
+                    .collect();
+                for key in finished {
+                    self.running.remove(&key);
+                    self.session.ops.remove(&key);
+                }
+                self.sight.forget();
+                self.pause_until = now.checked_add(AFTER_PANIC).ok();
+            }
+        }
+    }
+}
+
+fn is_failure(outcome: &planner::Outcome) -> bool {
+    use planner::Outcome::{
+        CleanupFailed, ImageFailed, ReleaseFailed, SandboxFailed, StartFailed, TakeOverFailed, TeardownFailed,
+    };
+    matches!(
+        outcome,
+        SandboxFailed { .. }
+            | ImageFailed { .. }
+            | StartFailed { .. }
+            | TeardownFailed { .. }
+            | TakeOverFailed { .. }
+            | ReleaseFailed { .. }
+            | CleanupFailed { .. }
+    )
+}
