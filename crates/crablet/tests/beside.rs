@@ -9,7 +9,7 @@ mod beside {
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use crablet_proxy::{CriOptions, CriProxy, Values};
@@ -21,7 +21,7 @@ use beside::alike;
 use beside::pods::{CASES, Case};
 
 /// Longer than anything takes on a busy machine; a test that waits this long has failed.
-const PATIENCE: Duration = Duration::from_secs(240);
+const PATIENCE: Duration = Duration::from_secs(600);
 const NODE: &str = "node";
 
 /// Both kubelets with all cases at once: the waiting is done side by side.
@@ -124,7 +124,13 @@ fn on_upstream() -> Result<Seen> {
         kubelet.put_manifest(&format!("{}.yaml", case.name), &case.manifest())?;
     }
     let mut pods = Settled::default();
+    let begun = Instant::now();
     kubelet.wait_for(PATIENCE, |now| pods.look(now)).with_context(|| format!("upstream: {pods}"))?;
+    eprintln!(
+        "upstream: every pod was where it stays after {:?}; the last was {}",
+        begun.elapsed(),
+        pods.last()
+    );
     let own = vec![(kubelet.home().display().to_string(), "<home>")];
     let seen = Seen { pods: pods.pods, calls: calls(&proxy), own };
     drop(kubelet);
@@ -147,12 +153,18 @@ fn on_crablet() -> Result<Seen> {
     }
     agent.start()?;
     let mut pods = Settled::default();
+    let begun = Instant::now();
     let result = agent.wait_for(PATIENCE, |_| {
         let Ok((200, text)) = agent.http_get(agent.ports().read_only, "/pods") else { return false };
         let Ok(list) = serde_json::from_str::<Value>(&text) else { return false };
         pods.look(list["items"].as_array().map(Vec::as_slice).unwrap_or_default())
     });
     result.with_context(|| format!("crablet: {pods}"))?;
+    eprintln!(
+        "crablet: every pod was where it stays after {:?}; the last was {}",
+        begun.elapsed(),
+        pods.last()
+    );
     let own = vec![(agent.home().display().to_string(), "<home>")];
     let seen = Seen { pods: pods.pods, calls: calls(&proxy), own };
     agent.stop()?;
@@ -179,6 +191,10 @@ impl Settled {
             }
         }
         self.pods.len() == CASES.len()
+    }
+
+    fn last(&self) -> &str {
+        self.pods.last().and_then(|pod| pod["metadata"]["name"].as_str()).unwrap_or_default()
     }
 }
 
