@@ -15,7 +15,7 @@ use crablet_model::events::Event;
 use crablet_model::{PodRef, PodUid, api};
 use crablet_planner::node::admission::{AdmissionNode, Decision, Rejection};
 use crablet_planner::pod::Verdict;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Registry;
 use super::lines::Waiting;
@@ -26,8 +26,6 @@ use crate::admission::has_finished;
 const NODE_PATIENCE: Duration = Duration::from_secs(10);
 /// Those who make room have half as much again as their grace, and at least this, as upstream.
 const LEAST_PATIENCE_SECONDS: i64 = 10;
-/// How often it is looked whether they have ended. A `watch` with several waiters would wake them in any order.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// How the message of a pod begins that was not let in.
 pub(super) const REJECTED: &str = "Pod was rejected: ";
@@ -182,13 +180,13 @@ impl Registry {
         let patience = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
         self.inquiries.spawn(async move {
             let until = Instant::now() + patience;
+            let mut changes = view.changes();
             let mut left = told;
             loop {
                 left.retain(|victim| view.status(&victim.uid).is_some() && !has_finished(&view, &victim.uid));
-                if left.is_empty() || Instant::now() >= until {
+                if left.is_empty() || !matches!(timeout_at(until, changes.changed()).await, Ok(Ok(()))) {
                     return Told::Room(uid, left);
                 }
-                sleep(LOOK).await;
             }
         });
     }
