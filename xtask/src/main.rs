@@ -34,11 +34,12 @@ usage: cargo xtask <command>
                                     a control plane and one node to play with; Ctrl-C removes it
          --addons    kube-proxy and CoreDNS, so that services work
          --once      show the node, then remove everything
-  conformance [--suite shared|node|full] [--kubelet crablet|upstream] [--runtime pinned|debian]
+  conformance [--suite shared|node|full|wide] [--kubelet crablet|upstream] [--runtime pinned|debian]
               [--focus RE] [--skip RE] [--procs N] [--serial] [--record] [--binary PATH]
                                     upstream's own specs as judges; results of both kubelets side by side
          --suite     `shared` (the default): NodeConformance in a cluster; `node`: the node suite's own, which starts
-                     the kubelet itself; `full`: Conformance, in a cluster with kube-proxy and CoreDNS
+                     the kubelet itself; `full`: Conformance, in a cluster with kube-proxy and CoreDNS;
+                     `wide`: pods and volumes without such a mark, as far as their drivers are to be had
          --serial    the specs that must run alone, instead of the others
          --record    keep each call to the runtime and each request to the API server
   conformance --report              write `docs/conformance.md` again from what is known

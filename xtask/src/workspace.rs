@@ -23,6 +23,14 @@ pub fn cargo() -> Command {
     command
 }
 
+/// The same command, content with what others leave of the processor.
+pub fn politely(command: &Command) -> Command {
+    let mut polite = Command::new("nice");
+    polite.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
+    polite.current_dir(root()).stdin(Stdio::null()).process_group(0);
+    polite
+}
+
 /// Builds the release binary and says where it is.
 pub fn build_crablet() -> Result<PathBuf> {
     let mut command = cargo();

@@ -105,6 +105,11 @@ pub trait Objects: Send + Sync + 'static {
     /// The runtime's handler of a runtime class.
     async fn runtime_handler(&self, class: &str) -> Result<String, ObjectError>;
 
+    /// The pods that refer to an object, as far as they were registered.
+    fn referring(&self, _: &ObjectKey) -> Vec<PodUid> {
+        Vec::new()
+    }
+
     /// Tells which objects have changed since. A receiver that lags behind has to look at all.
     fn changes(&self) -> broadcast::Receiver<ObjectKey>;
 }

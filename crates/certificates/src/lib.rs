@@ -1,10 +1,11 @@
-//! The certificates of a node: the one it shows to the API server, and the one it serves with.
+//! The certificates of a node: the one it shows to the API server, the one it serves with, and those of its pods.
 //!
 //! | module | what it is |
 //! |---|---|
 //! | [`bootstrap`] | from a token to a first client certificate and a kubeconfig that names it |
 //! | [`rotation`] | [`ClientRotation`]: a new client certificate before the old one ends |
 //! | [`serving`] | [`Serving`]: what the server shows, from files, from the cluster's signer, or signed by itself |
+//! | [`pods`] | [`PodCertificates`](pods::PodCertificates): keys and certificates that pods find in their volumes |
 //! | [`store`] | [`Store`]: upstream's files, `kubelet-client-current.pem` and those it has pointed to |
 //! | `pair` | a certificate with its key: reading, and what the certificate says |
 //! | `names` | whom a certificate is for, and whether one that is there suffices |
@@ -19,6 +20,7 @@ mod expiry;
 mod manager;
 mod names;
 mod pair;
+pub mod pods;
 mod request;
 pub mod rotation;
 pub mod serving;

@@ -7,7 +7,9 @@
 //! | [`neighbours`] | rooms that do not know each other: pods to volumes and cgroups, all to events |
 //! | [`admission`] | the Node to the registry's judgement of new pods |
 //! | [`storage`] | the Node to volumes that a controller attaches |
+//! | [`certificates`] | the volumes that show pods' certificates to who gets them |
 //! | [`drivers`] | plugins that register to volumes and the Node |
+//! | [`figured`] | figures of the rooms to those who read them |
 //! | [`settings`] | the configuration to what each part is told of it |
 //! | [`images`] | the settings of images, and programs that know credentials |
 //! | [`listeners`], [`served`] | the local servers to pods and manifests |
@@ -15,9 +17,11 @@
 //! | [`farewell`] | the end of the process to calls of the runtime that are still under way |
 
 mod admission;
+mod certificates;
 mod containers;
 mod drivers;
 mod farewell;
+mod figured;
 mod images;
 mod listeners;
 mod logs;
@@ -48,6 +52,7 @@ use crablet_pods::events::{EventSink, LogEvents};
 use crablet_pods::hands::Hands;
 use crablet_pods::images::providers::config::Provider;
 use crablet_pods::images::{ImagePorts, Images};
+use crablet_pods::ledger::Ledgers;
 use crablet_pods::pleg::{Hint, Pleg, RuntimeHealth};
 use crablet_pods::ports::PodCgroups;
 use crablet_pods::registry::Registry;
@@ -66,6 +71,7 @@ use admission::{AskedNode, admission_node};
 use drivers::{OnNode, look_for_plugins};
 pub use farewell::Farewell;
 use farewell::keep_open;
+use figured::Figured;
 use images::{credential_providers, image_pulls, image_settings, service_accounts};
 pub use listeners::{Healthz, Listeners};
 pub use main_port::MainPort;
@@ -73,7 +79,7 @@ use neighbours::{RealCgroups, TheVolumes};
 use node::NodeSide;
 use outside::Outside;
 use served::{ServedManifests, ServedView};
-use settings::{folders, node_facts, set_changeable, source_settings};
+use settings::{folders, node_facts, selinux, set_changeable, source_settings};
 
 /// How often the runtime is asked how it is: by a node that others rely on, and by one that stands alone.
 const STATUS_PACE_JOINED: Duration = Duration::from_secs(10);
@@ -144,6 +150,7 @@ pub struct Agent {
     node_view: watch::Receiver<Arc<NodeView>>,
     runtime: Arc<dyn Runtime>,
     api: Option<Arc<dyn ApiServer>>,
+    figured: Arc<Figured>,
 }
 
 impl Agent {
@@ -193,7 +200,11 @@ impl Agent {
         let (storage, seen_storage) = watch::channel(Arc::new(storage));
         let on_node = Arc::new(OnNode::default());
         let csi = Csi::start(
-            CsiSettings { root_dir: settings.root_dir.clone(), node_name: settings.node_name.clone() },
+            CsiSettings {
+                root_dir: settings.root_dir.clone(),
+                node_name: settings.node_name.clone(),
+                volume_health: settings.feature_gates.enabled("CSIVolumeHealth"),
+            },
             CsiPorts {
                 api: ports.api.clone(),
                 objects: outside.objects.clone(),
@@ -206,12 +217,23 @@ impl Agent {
             },
             &mut tasks,
         );
+        let certificates = certificates::pod_certificates(
+            settings,
+            ports.api.clone(),
+            ports.clock.clone(),
+            events.clone(),
+            // Not drawn either, so that those who draw later draw what they always did.
+            ports.seed.rotate_left(29),
+            &mut tasks,
+        );
         let volumes = Volumes::start(
             VolumeSettings { root_dir: settings.root_dir.clone() },
             VolumePorts {
                 objects: outside.objects.clone(),
                 api: ports.api.clone(),
                 csi: Some(csi.clone()),
+                certificates,
+                selinux: selinux(settings, &ports.machine),
                 storage: seen_storage,
                 in_use,
                 host: ports.volume_host,
@@ -222,6 +244,12 @@ impl Agent {
             },
             &mut tasks,
         );
+        let figured = Arc::new(Figured {
+            volumes: volumes.clone(),
+            node_name: settings.node_name.clone(),
+            started: ports.clock.now(),
+            claims: Default::default(),
+        });
         let (health, is_healthy) = watch::channel(RuntimeHealth::default());
         if let Some(folder) = ports.plugins_registry {
             look_for_plugins(folder, csi, is_healthy.clone(), &mut tasks);
@@ -251,6 +279,7 @@ impl Agent {
             hands: Hands {
                 images: images.clone(),
                 runtime: ports.runtime.clone(),
+                ledgers: Arc::new(Ledgers::new(&settings.root_dir, ports.files.clone())),
                 users: Arc::new(Users::new(
                     ports.files.clone(),
                     folders(settings).pods(),
@@ -302,6 +331,7 @@ impl Agent {
             images,
             node,
             node_view,
+            figured,
             runtime: ports.runtime,
             api: ports.api,
         }
@@ -324,7 +354,8 @@ impl Agent {
     }
 
     fn served_view(&self) -> ServedView {
-        ServedView { view: self.view.clone(), hints: self.hints.clone() }
+        let figured = self.figured.clone();
+        ServedView { view: self.view.clone(), hints: self.hints.clone(), figured }
     }
 
     /// What can change without a restart does. Nothing that runs is touched: new containers and pulls get the new values.

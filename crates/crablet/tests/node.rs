@@ -10,6 +10,7 @@ mod node {
     pub mod reload;
     pub mod restarts;
     pub mod run_once;
+    pub mod statics;
     pub mod support;
     pub mod surface;
 }
@@ -44,6 +45,8 @@ scenarios! {
     restarts::a_runtime_that_comes_back_is_found_again,
     restarts::the_agent_waits_for_a_runtime_that_is_not_there_yet,
     restarts::what_was_removed_while_the_agent_was_down_ends,
+    statics::an_edited_manifest_waits_for_the_end_of_its_last_version,
+    statics::a_manifest_that_comes_back_waits_for_the_end_of_its_pod,
     reload::a_changed_configuration_touches_no_pod,
     reload::resolver_settings_are_those_of_the_moment,
     run_once::run_once_starts_the_pods_reports_and_leaves,

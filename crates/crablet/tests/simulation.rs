@@ -19,8 +19,8 @@ use sim::story::Family;
 use sim::world::Variant;
 use sim::{Broken, mutants};
 
-const SEEDS: u64 = 5_000;
-const CLUSTER_SEEDS: u64 = 2_000;
+const SEEDS: u64 = 2_500;
+const CLUSTER_SEEDS: u64 = 1_200;
 const THREADS: usize = 2;
 /// How many lines of a failing night's trace are printed.
 const TAIL: usize = 60;
@@ -247,6 +247,41 @@ fn an_agent_that_forgets_what_it_published_is_caught() {
 fn a_disk_that_forgets_is_caught() {
     let promises = [BACK_OFF, "a restart changes no status", "a start time stays"];
     must_be_caught(Variant { forgetful_disk: true, ..Variant::default() }, &promises);
+}
+
+#[test]
+fn an_agent_that_knows_no_deadline_is_caught() {
+    must_be_caught(mutant(mutants::no_deadline), &[COMES_TO]);
+}
+
+#[test]
+fn an_agent_that_knows_no_rules_is_caught() {
+    must_be_caught(mutant(mutants::no_rules), &[COMES_TO]);
+}
+
+#[test]
+fn an_agent_that_restarts_one_instead_of_all_is_caught() {
+    must_be_caught(mutant(mutants::begins_alone), &[COMES_TO]);
+}
+
+#[test]
+fn an_agent_that_ignores_probes_is_caught() {
+    must_be_caught(mutant(mutants::ignores_probes), &[COMES_TO]);
+}
+
+#[test]
+fn an_agent_that_waits_for_no_startup_probe_is_caught() {
+    must_be_caught(mutant(mutants::believes_all_started), &["containers begin in order"]);
+}
+
+#[test]
+fn an_agent_that_begins_no_ephemeral_container_is_caught() {
+    must_be_caught(cluster_mutant(mutants::no_debuggers), &["ephemeral containers begin"]);
+}
+
+#[test]
+fn an_agent_that_runs_ephemeral_containers_twice_is_caught() {
+    must_be_caught(cluster_mutant(mutants::debugs_again), &["restart policies are kept"]);
 }
 
 fn cluster_mutant(plan: crablet_pods::PlanFn) -> Variant {

@@ -26,8 +26,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use crablet_model::PodUid;
 use crablet_model::runtime::{
-    Container, ContainerConfig, ContainerListing, Image, ListedImage, RuntimeStatus, RuntimeVersion, Sandbox,
-    SandboxConfig,
+    Container, ContainerConfig, ContainerListing, ContainerUpdate, Image, LinuxResources, ListedImage,
+    RuntimeStatus, RuntimeVersion, Sandbox, SandboxConfig,
 };
 use crablet_protos::cri as wire;
 
@@ -251,6 +251,40 @@ impl Runtime for CriClient {
             .await?;
         self.homes.forget(id);
         Ok(())
+    }
+
+    async fn update_container(&self, id: &str, update: &ContainerUpdate) -> Result<()> {
+        let request = requests::container_update(id, update);
+        self.connection
+            .call_to_its_end(self.timeouts.request, request, |mut to, q| async move {
+                to.runtime.update_container_resources(q).await
+            })
+            .await
+            .map(drop)
+    }
+
+    async fn update_sandbox(
+        &self,
+        id: &str,
+        overhead: &LinuxResources,
+        resources: &LinuxResources,
+    ) -> Result<()> {
+        let request = requests::sandbox_update(id, overhead, resources);
+        self.connection
+            .call_to_its_end(self.timeouts.request, request, |mut to, q| async move {
+                to.runtime.update_pod_sandbox_resources(q).await
+            })
+            .await
+            .map(drop)
+    }
+
+    async fn memory_usage(&self, id: &str) -> Result<Option<u64>> {
+        let request = wire::ContainerStatsRequest { container_id: id.to_owned() };
+        let reply = self
+            .connection
+            .call(self.usual(), request, |mut to, q| async move { to.runtime.container_stats(q).await })
+            .await?;
+        Ok(replies::memory_usage(reply))
     }
 
     async fn image_status(&self, image: &str) -> Result<Option<Image>> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use crablet_model::PodUid;
 use crablet_model::runtime::{
-    Container, ContainerConfig, ContainerListing, Image, ListedImage, RuntimeEvent, RuntimeStatus,
-    RuntimeVersion, Sandbox, SandboxConfig,
+    Container, ContainerConfig, ContainerListing, ContainerUpdate, Image, LinuxResources, ListedImage,
+    RuntimeEvent, RuntimeStatus, RuntimeVersion, Sandbox, SandboxConfig,
 };
 use futures_util::stream::BoxStream;
 
@@ -43,6 +43,20 @@ pub struct CriError {
 impl CriError {
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
+    }
+
+    /// With the gRPC code before it, as upstream shows it where it does not take it off: failed sandboxes and commands.
+    pub fn with_code(&self) -> String {
+        let code = match self.kind {
+            ErrorKind::NotFound => "NotFound",
+            ErrorKind::Unimplemented => "Unimplemented",
+            ErrorKind::Unavailable => "Unavailable",
+            ErrorKind::DeadlineExceeded => "DeadlineExceeded",
+            ErrorKind::Exhausted => "ResourceExhausted",
+            // What runtimes say of nearly all else.
+            ErrorKind::Refused => "Unknown",
+        };
+        format!("rpc error: code = {code} desc = {}", self.message)
     }
 
     pub fn is_not_found(&self) -> bool {
@@ -115,6 +129,17 @@ pub trait Runtime: Send + Sync + 'static {
     /// Asks the container to stop, and forces it after `grace`.
     async fn stop_container(&self, id: &str, grace: Duration) -> Result<()>;
     async fn remove_container(&self, id: &str) -> Result<()>;
+    /// Changes what a running container may use.
+    async fn update_container(&self, id: &str, update: &ContainerUpdate) -> Result<()>;
+    /// Tells the runtime what the sandbox needs for itself, and what its containers may use together.
+    async fn update_sandbox(
+        &self,
+        id: &str,
+        overhead: &LinuxResources,
+        resources: &LinuxResources,
+    ) -> Result<()>;
+    /// Bytes of memory that a running container uses; `None` where the runtime does not say.
+    async fn memory_usage(&self, id: &str) -> Result<Option<u64>>;
 
     /// `None` when the image is not on the node.
     async fn image_status(&self, image: &str) -> Result<Option<Image>>;

@@ -58,6 +58,17 @@ impl Event {
     }
 }
 
+/// Something worth telling about a claim of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimEvent {
+    pub kind: EventKind,
+    pub reason: &'static str,
+    pub message: String,
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+}
+
 /// Something worth telling about the node itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeEvent {

@@ -6,6 +6,7 @@
 //! | [`names`] | labels, annotations, reasons and constants that other programs read |
 //! | [`runtime`] | what is asked of a container runtime and what it reports, free of any wire format |
 //! | [`events`] | Kubernetes events as values |
+//! | [`allocation`] | what a pod was granted, beside what it asks for |
 //! | [`cgroup`] | cgroups of pods: names, and what they are allowed |
 //! | [`manifest`] | static pod manifests: bytes in, a defaulted and validated pod out |
 //! | [`roster`] | all containers of a pod and the part that each plays |
@@ -13,6 +14,7 @@
 //!
 //! Nothing here does I/O, reads a clock or draws a random number.
 
+pub mod allocation;
 pub mod cgroup;
 pub mod duration;
 pub mod events;

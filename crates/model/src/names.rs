@@ -68,6 +68,9 @@ pub mod condition {
     pub const REASON_POD_FAILED: &str = "PodFailed";
     pub const REASON_UNKNOWN_CONTAINER_STATUSES: &str = "UnknownContainerStatuses";
     pub const REASON_READINESS_GATES_NOT_READY: &str = "ReadinessGatesNotReady";
+    pub const REASON_RESIZE_DEFERRED: &str = "Deferred";
+    pub const REASON_RESIZE_INFEASIBLE: &str = "Infeasible";
+    pub const REASON_RESIZE_ERROR: &str = "Error";
     pub const REASON_RESTART_ALL_CONTAINERS_STARTED: &str = "RestartAllContainersStarted";
 }
 
@@ -97,6 +100,11 @@ pub mod event_reason {
     pub const NETWORK_NOT_READY: &str = "NetworkNotReady";
     pub const MISSING_CLUSTER_DNS: &str = "MissingClusterDNS";
     pub const DNS_CONFIG_FORMING: &str = "DNSConfigForming";
+    pub const RESIZE_STARTED: &str = "ResizeStarted";
+    pub const RESIZE_COMPLETED: &str = "ResizeCompleted";
+    pub const RESIZE_DEFERRED: &str = "ResizeDeferred";
+    pub const RESIZE_INFEASIBLE: &str = "ResizeInfeasible";
+    pub const RESIZE_ERROR: &str = "ResizeError";
 }
 
 /// Pod phases.

@@ -147,6 +147,20 @@ pub fn cpu_quota(milli_cpu: i64, period: i64) -> i64 {
     if milli_cpu <= 0 { 0 } else { (milli_cpu.saturating_mul(period) / 1000).max(MIN_QUOTA) }
 }
 
+/// The thousandths of a CPU for which these shares stand, rounded up; 0 for none.
+pub fn milli_of_shares(shares: i64) -> i64 {
+    if shares < MIN_SHARES {
+        0
+    } else {
+        shares.saturating_mul(1000).saturating_add(SHARES_PER_CPU - 1) / SHARES_PER_CPU
+    }
+}
+
+/// The thousandths of a CPU that a quota allows; 0 for no limit.
+pub fn milli_of_quota(quota: i64, period: i64) -> i64 {
+    if quota <= 0 || period <= 0 { 0 } else { quota.saturating_mul(1000) / period }
+}
+
 /// How willingly the kernel kills the container when the node is out of memory.
 pub fn oom_score_adj(
     spec: &PodSpec,

@@ -85,6 +85,8 @@ pub struct Container {
     pub termination_file: Option<String>,
     /// The user the runtime says the container runs as.
     pub user: Option<ContainerUser>,
+    /// What the runtime says that the container may use; `None` where it does not say.
+    pub resources: Option<LinuxResources>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,7 +117,7 @@ pub enum ListedState {
     Unknown,
 }
 
-/// Everything the runtime has of one pod, newest first: sandboxes by attempt, containers by creation.
+/// Everything the runtime has of one pod, newest first: sandboxes by attempt, containers by restart count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodRuntime {
     pub sandboxes: Vec<Sandbox>,
@@ -123,14 +125,15 @@ pub struct PodRuntime {
 }
 
 impl PodRuntime {
-    /// Sorts as upstream does: sandboxes by attempt, then age, then id; containers by age, then id.
+    /// Sandboxes by attempt, then age, then id, as upstream sorts them. Containers by restart count first, where upstream has
+    /// their age first: of one container it is the same, unless the clock was set back.
     pub fn sorted(mut self) -> Self {
         self.sandboxes.sort_by(|a, b| {
             (b.attempt, b.created_at).cmp(&(a.attempt, a.created_at)).then_with(|| a.id.cmp(&b.id))
         });
         self.containers.sort_by(|a, b| {
-            (b.created_at, b.restart_count)
-                .cmp(&(a.created_at, a.restart_count))
+            (b.restart_count, b.created_at)
+                .cmp(&(a.restart_count, a.created_at))
                 .then_with(|| a.id.cmp(&b.id))
         });
         self
@@ -410,6 +413,16 @@ pub struct ContainerConfig {
     /// Files of cgroup v2 and what is to be written there.
     pub unified: Map,
     pub security: ContainerSecurity,
+}
+
+/// What a container that runs may use from now on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerUpdate {
+    pub resources: LinuxResources,
+    /// As in [`ContainerConfig`].
+    pub hugepage_limits: Vec<(String, u64)>,
+    pub memory_swap_limit: i64,
+    pub unified: Map,
 }
 
 /// An entry of the list of images.

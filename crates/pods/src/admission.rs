@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use crablet_model::allocation::Allocation;
 use crablet_model::{PodUid, api};
-use crablet_planner::node::admission::{AdmissionNode, Claim, Decision, judge};
+use crablet_planner::node::admission::{AdmissionNode, Answer, Claim, Decision, judge, judge_resize};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use tokio::sync::watch;
@@ -63,6 +64,35 @@ impl Admission {
             return decision;
         }
         judge(pod, &self.claims, node)
+    }
+
+    /// Whether the pod may have the resources that it asks for. What it has stays counted, whatever the answer is.
+    pub(crate) fn judge_resize(
+        &mut self,
+        uid: &PodUid,
+        pod: &api::Pod,
+        granted: &Allocation,
+        node: &AdmissionNode,
+        view: &View,
+    ) -> Answer {
+        let own = self.claims.remove(uid);
+        let mut answer = judge_resize(pod, granted, &self.claims, node);
+        if matches!(answer, Answer::Deferred { .. }) && self.discount_finished(view) {
+            answer = judge_resize(pod, granted, &self.claims, node);
+        }
+        if let Some(own) = own {
+            self.claims.insert(uid.clone(), own);
+        }
+        answer
+    }
+
+    /// A pod that counts already has changed. Says whether it takes another part of the node now.
+    pub(crate) fn recount(&mut self, uid: &PodUid, pod: &api::Pod) -> bool {
+        let Some(known) = self.claims.get_mut(uid) else { return false };
+        let claim = Claim::of(pod);
+        let differs = *known != claim;
+        *known = claim;
+        differs
     }
 
     fn discount_finished(&mut self, view: &View) -> bool {

@@ -4,14 +4,16 @@
 //! |---|---|
 //! | `sandbox` | sandboxes, and what a pod needs before it has one |
 //! | `start` | containers of every role, from a ready image to the hook after their start |
+//! | `resize` | other resources for what runs |
 //! | `environment` | what a container takes from the cluster and from its volumes |
-//! | `image_volumes` | images that containers mount |
+//! | `images` | the images of containers, and those that they mount |
 //! | `files` | hosts file, last words, the link to a log |
 //! | `teardown` | stops, removals, what a pod leaves behind |
 
 mod environment;
 mod files;
-mod image_volumes;
+mod images;
+mod resize;
 mod sandbox;
 mod start;
 mod teardown;
@@ -26,16 +28,18 @@ use crablet_model::events::Event;
 use crablet_model::names::{container_reason, event_reason};
 use crablet_model::runtime::{Container, Sandbox};
 use crablet_model::{PodRef, Role, api, roster};
-use crablet_planner::pod::config::{self, Placement};
 use crablet_planner::pod::{Action, NodeFacts, Outcome};
 
 use crate::events::EventSink;
+use crate::figures;
 use crate::hooks::Hooks;
-use crate::images::{Images, Wanted};
+use crate::images::Images;
+use crate::ledger::Ledgers;
 use crate::order::{Kind, Order};
 use crate::ports::{PodCgroups, PodVolumes};
 use crate::settings::Folders;
 use crate::sight::Touched;
+use crate::stage::Stage;
 use crate::users::Users;
 
 const LOG_FOLDER_MODE: u32 = 0o755;
@@ -54,6 +58,7 @@ pub struct Hands {
     pub cgroups: Arc<dyn PodCgroups>,
     pub objects: Arc<dyn Objects>,
     pub users: Arc<Users>,
+    pub ledgers: Arc<Ledgers>,
 }
 
 /// One operation: an action, and what was known when it was decided.
@@ -67,6 +72,7 @@ pub(crate) struct Operation {
     /// Makes the names of files unique: drawn by the worker from its seeded generator.
     pub token: u32,
     pub order: Arc<Order>,
+    pub stage: Arc<Stage>,
 }
 
 impl Operation {
@@ -105,6 +111,12 @@ impl Hands {
     pub(crate) async fn perform(&self, op: Operation) -> Performed {
         let mut made = None;
         let outcome = self.outcome(&op, &mut made).await;
+        if let Action::StartContainer { container, .. }
+        | Action::StartCreated { container, .. }
+        | Action::EnsureImage { container, .. } = &op.action
+        {
+            figures::performed(&op.action, &outcome, op.role(container));
+        }
         let touched = touched(&op.action, &outcome, made);
         Performed { outcome, touched }
     }
@@ -117,16 +129,7 @@ impl Hands {
                 op.order.pass(Kind::StopSandbox, self.stop_sandbox(&op.id, id)).await
             }
             Action::RemoveSandbox { id } => self.remove_sandbox(op, id).await,
-            Action::EnsureImage { container, image, policy } => {
-                let sandbox = op
-                    .pod
-                    .as_deref()
-                    .and_then(|p| config::sandbox_config(p, &op.node, 0, &Placement::default()).ok());
-                let sandbox = sandbox.as_ref().map(|(config, _)| config);
-                let (spec, role) = (op.pod.as_deref(), op.role(container));
-                let wanted = Wanted { pod: &op.id, spec, container, role, image, policy: *policy, sandbox };
-                self.images.ensure(wanted).await
-            }
+            Action::EnsureImage { container, .. } => self.ensure_images(op, container).await,
             Action::StartContainer { container, attempt, sandbox_id, image } => {
                 match self.start_container(op, container, *attempt, sandbox_id, image).await {
                     Ok(id) => {
@@ -155,6 +158,7 @@ impl Hands {
             Action::RemoveContainer { container, id, keep_logs } => {
                 self.remove_container(op, container, id, *keep_logs).await
             }
+            Action::Resize(resize) => self.resize(op, resize).await,
             Action::TakeOver => match self.take_over(op).await {
                 Ok(()) => Outcome::TakenOver,
                 Err(message) => Outcome::TakeOverFailed { message },
@@ -204,6 +208,8 @@ fn touched(action: &Action, outcome: &Outcome, made: Option<String>) -> Touched 
             | Action::Cleanup,
             _,
         ) => Touched::Nothing,
+        // Each container that it names may show other numbers.
+        (Action::Resize(resize), Outcome::Resized { .. }) => Touched::Sandbox(resize.sandbox_id.clone()),
         _ => Touched::Unknown,
     }
 }

@@ -214,7 +214,7 @@ fn beginning(output: &[u8]) -> String {
 }
 
 /// As upstream passes a runtime's errors on.
-fn in_grpc_words(error: &CriError) -> String {
+pub(crate) fn in_grpc_words(error: &CriError) -> String {
     let code = match error.kind {
         ErrorKind::NotFound => "NotFound",
         ErrorKind::Unimplemented => "Unimplemented",

@@ -33,9 +33,10 @@ use crablet_host::{Clock, Files};
 use crablet_model::events::Event;
 use crablet_model::image::with_default_tag;
 use crablet_model::names::{container_reason, event_reason};
-use crablet_model::runtime::{Image, SandboxConfig};
+use crablet_model::runtime::{Image, ListedImage, SandboxConfig};
 use crablet_model::{PodRef, Role, api};
 use crablet_planner::pod::{Outcome, PreparedImage, PullPolicy};
+use jiff::Timestamp;
 use tokio::sync::{Notify, OnceCell};
 use tokio::time::Instant;
 
@@ -102,6 +103,8 @@ pub struct Wanted<'a> {
     pub spec: Option<&'a api::Pod>,
     pub container: &'a str,
     pub role: Role,
+    /// A volume shows it: then what happens to it is told of the pod, and what comes of it of the container.
+    pub of_volume: bool,
     pub image: &'a str,
     pub policy: PullPolicy,
     pub sandbox: Option<&'a SandboxConfig>,
@@ -159,7 +162,9 @@ impl Images {
         match self.find_or_pull(&wanted).await {
             Ok(prepared) => Outcome::ImageReady { container, image, prepared },
             Err(refusal) => {
-                self.warn(&wanted, event_reason::FAILED, format!("Error: {}", refusal.reason));
+                let text = format!("Error: {}", refusal.reason);
+                let event = Event::warning(wanted.pod, event_reason::FAILED, text);
+                self.events.emit(event.on(wanted.role, wanted.container));
                 let Refusal { reason, message, pulled } = refusal;
                 Outcome::ImageFailed { container, image, reason, message, pulled }
             }
@@ -168,9 +173,9 @@ impl Images {
 
     async fn find_or_pull(&self, wanted: &Wanted<'_>) -> Result<PreparedImage, Refusal> {
         let image = wanted.image;
-        let tagged = with_default_tag(image).map_err(|error| {
-            let why = error.upstream_words();
-            let message = format!("Failed to apply default image tag \"{image}\": {why}");
+        let tagged = with_default_tag(image).map_err(|_| {
+            let why = crablet_model::image::refusal(image);
+            let message = format!("Failed to apply default image tag {image:?}: {why}");
             self.warn(wanted, event_reason::INSPECT_FAILED, message.clone());
             refusal(container_reason::INVALID_IMAGE_NAME, message)
         })?;
@@ -246,6 +251,13 @@ impl Images {
                 let now = self.clock.now();
                 Ok(self.records.opens(wanted.image, &present.id, credentials, now).await)
             }
+        }
+    }
+
+    /// Forgets who pulled images that are no more. `listed_at`: when the runtime was asked for those that are.
+    pub async fn forget_absent(&self, images: &[ListedImage], listed_at: Timestamp) {
+        if self.verification.records() {
+            self.records.prune(images, listed_at).await;
         }
     }
 
@@ -345,11 +357,17 @@ impl Images {
     }
 
     fn tell(&self, wanted: &Wanted<'_>, reason: &'static str, text: String) {
-        self.events.emit(Event::normal(wanted.pod, reason, text).on(wanted.role, wanted.container));
+        self.events.emit(wanted.told(Event::normal(wanted.pod, reason, text)));
     }
 
     fn warn(&self, wanted: &Wanted<'_>, reason: &'static str, text: String) {
-        self.events.emit(Event::warning(wanted.pod, reason, text).on(wanted.role, wanted.container));
+        self.events.emit(wanted.told(Event::warning(wanted.pod, reason, text)));
+    }
+}
+
+impl Wanted<'_> {
+    fn told(&self, event: Event) -> Event {
+        if self.of_volume { event } else { event.on(self.role, self.container) }
     }
 }
 

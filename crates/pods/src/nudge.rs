@@ -1,7 +1,9 @@
 //! Hints on their way to a worker.
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
+use crablet_apiserver::ObjectKey;
 use crablet_model::runtime::RuntimeEventKind;
 use tokio::sync::Notify;
 
@@ -23,6 +25,8 @@ pub enum Told {
 pub struct Nudge {
     notify: Notify,
     told: Mutex<Vec<Told>>,
+    /// Never more than the pod refers to.
+    objects: Mutex<BTreeSet<Option<ObjectKey>>>,
 }
 
 impl Nudge {
@@ -56,6 +60,17 @@ impl Nudge {
             }
         });
         self.notify.notify_one();
+    }
+
+    /// An object that the pod refers to has come or changed; `None` for any of them.
+    pub fn object(&self, key: Option<ObjectKey>) {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
+        self.notify.notify_one();
+    }
+
+    /// Those since the last time.
+    pub fn take_objects(&self) -> BTreeSet<Option<ObjectKey>> {
+        std::mem::take(&mut *self.objects.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Until there is something to take.

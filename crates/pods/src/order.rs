@@ -23,6 +23,9 @@ pub use self::gate::Kind;
 const AT_ONCE: usize = 16;
 /// On a node that is never quiet, removals begin after this.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// An operation that takes longer waits for something of its own, such as a volume, a hook or a container that takes its
+/// time to end: nobody is held back for it.
+const SOON_DONE: Duration = Duration::from_secs(5);
 
 /// Shared by all workers.
 pub struct Order {
@@ -33,7 +36,7 @@ pub struct Order {
 }
 
 /// Holds others back while it lives.
-pub struct Place(Option<Arc<Order>>);
+struct Place(Option<Arc<Order>>);
 
 impl Default for Order {
     fn default() -> Self {
@@ -47,8 +50,26 @@ impl Order {
         self.gate.pass(kind, call).await
     }
 
-    /// Waits for the turn of an operation. `is_static`: the next pod of the same name waits for the removal of this one.
-    pub async fn place(self: Arc<Self>, action: &Action, is_static: bool) -> Place {
+    /// Does the work of an operation when it is its turn. `is_static`: the next pod of the same name waits for the removal
+    /// of this one.
+    pub async fn in_turn<T>(
+        self: Arc<Self>,
+        action: &Action,
+        is_static: bool,
+        work: impl Future<Output = T>,
+    ) -> T {
+        let place = self.place(action, is_static).await;
+        tokio::pin!(work);
+        match timeout(SOON_DONE, &mut work).await {
+            Ok(done) => done,
+            Err(_) => {
+                drop(place);
+                work.await
+            }
+        }
+    }
+
+    async fn place(self: Arc<Self>, action: &Action, is_static: bool) -> Place {
         match action {
             Action::CreateSandbox { .. }
             | Action::StartContainer { .. }
@@ -118,5 +139,20 @@ mod tests {
         // Nobody else is asked to wait, and time passes by itself here.
         drop(order.clone().place(&remove(), true).await);
         drop(order.place(&remove(), false).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hook_of_an_hour_holds_nobody_back() {
+        let order = Arc::new(Order::default());
+        let start = Action::StartCreated { container: "slow".to_owned(), id: "c".to_owned() };
+        let hook = tokio::spawn({
+            let order = order.clone();
+            async move { order.in_turn(&start, false, std::future::pending::<()>()).await }
+        });
+        tokio::time::sleep(SOON_DONE * 2).await;
+        let begun = tokio::time::Instant::now();
+        order.in_turn(&remove(), false, async {}).await;
+        assert!(begun.elapsed().is_zero(), "the clock of this test moves only while everybody waits");
+        hook.abort();
     }
 }

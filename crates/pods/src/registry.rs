@@ -7,20 +7,24 @@
 //! |---|---|
 //! | `lines` | who begins next, and what happens when a worker has ended |
 //! | `judging` | whether the node lets a new pod run, and who makes room for it |
+//! | `resizing` | whether a pod that runs gets the resources that it asks for now |
 //! | `terms` | the little of a pod that says when it came and how it ends |
 //! | `leftovers` | what dead pods left on disk |
 
 mod judging;
 mod leftovers;
 mod lines;
+mod resizing;
 mod terms;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crablet_apiserver::ObjectKey;
 use crablet_model::{PodRef, PodUid, api};
 use crablet_planner::pod::{Ending, Memory, NodeFacts, Wish};
+use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -28,6 +32,7 @@ use tokio::time::timeout;
 use self::judging::{REJECTED, Standing, Told};
 use self::leftovers::leftovers;
 use self::lines::{Handle, Waiting, assignment, line_of};
+use self::resizing::Resizes;
 use self::terms::Terms;
 use crate::admission::Admission;
 use crate::order::Order;
@@ -59,6 +64,9 @@ pub struct Registry {
     /// Wanted pods whose end an earlier life of the agent had begun: it is finished first, as it would have been.
     half_ended: BTreeMap<PodUid, Ending>,
     admission: Admission,
+    resizes: Resizes,
+    /// Objects of the API server that came or changed; `None` once nobody can tell.
+    objects: Option<broadcast::Receiver<ObjectKey>>,
     /// What was found out for pods that wait to be let in.
     inquiries: JoinSet<Told>,
     /// Everything that an earlier life of the agent began is known, and counts.
@@ -89,6 +97,7 @@ impl Registry {
     ) -> Self {
         Self {
             node: shared.node.clone(),
+            objects: Some(shared.hands.objects.changes()),
             shared,
             order: Arc::default(),
             updates,
@@ -102,6 +111,7 @@ impl Registry {
             unread: BTreeSet::new(),
             half_ended: BTreeMap::new(),
             admission,
+            resizes: Resizes::default(),
             inquiries: JoinSet::new(),
             settled: false,
             in_runtime: None,
@@ -120,10 +130,14 @@ impl Registry {
     }
 
     pub async fn run(mut self) {
+        self.shared.hands.ledgers.load().await;
         if self.configured.is_empty() {
             self.sources_are_ready();
         }
         loop {
+            if self.resizes.is_due() {
+                self.retry_resizes();
+            }
             // Cancel-safe: receiving and joining take nothing unless their arm is chosen.
             // Always in this order: what a seed decides must not depend on a coin of tokio's.
             tokio::select! {
@@ -149,12 +163,17 @@ impl Registry {
                     self.workers.values().for_each(|handle| handle.nudge.look());
                 }
                 // What was waited for is there, or the node has other labels, taints or amounts now.
-                Ok(()) = self.admission.node.changed() => self.advance_all(),
+                Ok(()) = self.admission.node.changed() => {
+                    self.resizes.room();
+                    self.advance_all();
+                }
+                () = self.resizes.time() => self.resizes.room(),
                 Some(told) = self.inquiries.join_next(), if !self.inquiries.is_empty() => {
                     if let Ok(told) = told {
                         self.told(told);
                     }
                 }
+                told = next_object(&mut self.objects) => self.object_changed(told),
                 Some(_) = self.helpers.join_next(), if !self.helpers.is_empty() => {}
             }
         }
@@ -179,6 +198,7 @@ impl Registry {
 
     fn sources_are_ready(&mut self) {
         self.shared.view.set_sources_ready();
+        self.settle();
         if let Some(cluster) = &self.shared.cluster {
             cluster.mirrors.sources_ready();
         }
@@ -212,13 +232,20 @@ impl Registry {
         let now = self.shared.clock.now();
         let terms = Terms::of(&pod.json);
         let asked_to_go = if is_static { None } else { terms.deletion(now) };
+        if terms.is_over() {
+            self.resizes.room();
+        }
+        self.look_at_shrinking(&pod);
+        let known = self.workers.get(&pod.id.uid).map(|handle| handle.assignment.borrow().pending.clone());
+        let granted = known.map(|known| self.granted(&pod, Some(&known)));
         match self.workers.get_mut(&pod.id.uid) {
             Some(handle) if handle.is_ending() && asked_to_go.is_none() => handle.again = Some(pod),
             Some(handle) => {
                 let wish = asked_to_go.map_or(Wish::Run, Wish::End);
                 handle.assignment.send_modify(|known| {
-                    let verdict = known.verdict.take();
-                    *known = assignment(&pod, is_static, wish, verdict);
+                    let (verdict, earlier) = (known.verdict.take(), known.granted);
+                    *known = assignment(&pod, is_static, wish, verdict, granted);
+                    known.granted = earlier;
                 });
             }
             None => {
@@ -272,9 +299,20 @@ impl Registry {
         });
     }
 
+    /// Whether everything that an earlier life of the agent began is known.
+    fn settle(&mut self) {
+        if self.settled || !self.sources_ready() || !self.unread.is_empty() {
+            return;
+        }
+        self.settled = true;
+        let waiting = self.waiting.values().flatten().map(|waiting| &waiting.pod.id.uid);
+        let known = self.workers.keys().chain(waiting).cloned().collect();
+        self.shared.hands.ledgers.keep(&known);
+    }
+
     fn remembered(&mut self, id: &PodRef, status: Option<&api::PodStatus>, condemned: bool) {
         self.unread.remove(&id.uid);
-        self.settled |= self.sources_ready() && self.unread.is_empty();
+        self.settle();
         let waiting = self.waiting.values_mut().flatten().find(|w| w.pod.id.uid == id.uid);
         if let Some(waiting) = waiting {
             self.shared.view.set_pod(id, Some(waiting.pod.json.clone()), true);
@@ -282,10 +320,10 @@ impl Registry {
                 self.shared.view.set_status(id, status);
                 // It was let in, or condemned, by an earlier life of the agent: the record says which.
                 waiting.standing = Standing::LetIn;
-                if let Ok(pod) = serde_json::from_slice(&waiting.pod.json)
-                    && !condemned
-                {
-                    self.admission.count(&id.uid, &pod);
+                let json = waiting.pod.json.clone();
+                if let Some(pod) = serde_json::from_slice(&json).ok().filter(|_| !condemned) {
+                    let pod = self.as_granted(&id.uid, pod);
+                    self.count(&id.uid, &pod);
                 }
             }
         }
@@ -328,6 +366,8 @@ impl Registry {
 
     /// Nothing is left of the pod.
     fn forget(&mut self, id: &PodRef) {
+        self.shared.hands.ledgers.forget(&id.uid);
+        self.resizes.forget(&id.uid);
         self.admission.discount(&id.uid);
         self.shared.view.remove(&id.uid);
         self.shared.hands.objects.forget(&id.uid);
@@ -372,6 +412,21 @@ impl Registry {
         }
     }
 
+    /// Those who refer to an object are told that it came or changed.
+    fn object_changed(&mut self, told: Result<ObjectKey, RecvError>) {
+        match told {
+            Ok(key) => {
+                for uid in self.shared.hands.objects.referring(&key) {
+                    if let Some(handle) = self.workers.get(&uid) {
+                        handle.nudge.object(Some(key.clone()));
+                    }
+                }
+            }
+            Err(RecvError::Lagged(_)) => self.workers.values().for_each(|handle| handle.nudge.object(None)),
+            Err(RecvError::Closed) => self.objects = None,
+        }
+    }
+
     fn is_known(&self, uid: &PodUid) -> bool {
         self.workers.contains_key(uid) || self.is_waiting(uid)
     }
@@ -403,5 +458,12 @@ impl Registry {
                 let _ = tell.send(Hint::Leftovers(found)).await; // fails only when the registry has gone
             }
         });
+    }
+}
+
+async fn next_object(objects: &mut Option<broadcast::Receiver<ObjectKey>>) -> Result<ObjectKey, RecvError> {
+    match objects {
+        Some(objects) => objects.recv().await,
+        None => std::future::pending().await,
     }
 }

@@ -292,8 +292,13 @@ impl Inner {
             .taken
             .as_ref()
             .is_some_and(|(ours, theirs)| *ours == wanted.status && *theirs == copy.status);
-        let patch = status_patch(&value(&copy.status), &value(&wanted.status), copy.uid.as_str());
-        let job = match patch.filter(|_| !refused && !taken) {
+        // Most looks follow the watch's echo of what was just told: those need no comparison.
+        let patch = if refused || taken || copy.status == wanted.status {
+            None
+        } else {
+            status_patch(&value(&copy.status), &value(&wanted.status), copy.uid.as_str())
+        };
+        let job = match patch {
             Some(patch) => Job::Patch { body: patch.to_string().into(), status: wanted.status.clone() },
             None if wanted.released && copy.is_deleting && !copy.is_mirror && !wanted.deleted => Job::Delete,
             None => return None,

@@ -10,18 +10,22 @@
 //! Nothing in a turn waits for an operation, so an end of the pod is acted on at once, whatever is under way. Between
 //! turns a pod is bytes: its specification, its record, and its running operations.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crablet_apiserver::ObjectKey;
 use crablet_cri::{CriError, Runtime};
 use crablet_host::Clock;
+use crablet_model::allocation::Allocation;
 use crablet_model::events::Event;
 use crablet_model::hash::fnv1a_128;
 use crablet_model::names::event_reason;
 use crablet_model::runtime::PodRuntime;
 use crablet_model::{PodRef, api};
-use crablet_planner::pod::{Action, Facts, Memory, NodeFacts, OpKey, Plan, Session, Urgency, Verdict, Wish};
+use crablet_planner::pod::{
+    Action, Facts, Grants, Memory, NodeFacts, OpKey, Pending, Plan, Session, Urgency, Verdict, Wish,
+};
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -94,6 +98,12 @@ pub struct Assignment {
     pub refused: Option<Arc<str>>,
     /// The node does not let it run.
     pub verdict: Option<Arc<Verdict>>,
+    /// What the pod was granted, where that is not what its JSON says.
+    pub instead: Option<Arc<Allocation>>,
+    /// Whether it waits for more than it was granted.
+    pub pending: Pending,
+    /// The generation of the last resize that was granted.
+    pub granted: Option<i64>,
     pub wish: Wish,
 }
 
@@ -123,6 +133,13 @@ pub struct Worker {
     look_by: Option<Timestamp>,
     /// The refusal that was told last.
     refused: Option<Arc<str>>,
+    /// Objects that came or changed and that nothing was tried with yet; `None` for any.
+    objects: BTreeSet<Option<ObjectKey>>,
+    /// The number of the operation that was begun last when they came, and how many of those that were under way then still
+    /// are: each that has failed since is tried again at once, and what was begun later is not.
+    came_before: u64,
+    older_tries: Option<usize>,
+    waits_for_objects: bool,
 }
 
 enum Next {
@@ -167,6 +184,10 @@ impl Worker {
             untold_since: None,
             look_by: None,
             refused: None,
+            objects: BTreeSet::new(),
+            came_before: 0,
+            older_tries: None,
+            waits_for_objects: false,
         }
     }
 
@@ -215,14 +236,26 @@ impl Worker {
             Err(_) => return self.inspection_failed(&deadline_passed()),
         };
         self.inspect_failures = 0;
-        let pod = assignment.pod.as_deref().and_then(|json| self.decode(json)).map(Arc::new);
+        let mut pod = assignment.pod.as_deref().and_then(|json| self.decode(json));
+        let spec = pod.as_mut().and_then(|pod| pod.spec.as_mut());
+        if let (Some(granted), Some(spec)) = (&assignment.instead, spec) {
+            granted.overlay(spec);
+        }
+        let pod = pod.map(Arc::new);
         self.session.observe(&runtime);
         let all_read = self.read_last_words(pod.as_deref(), &runtime).await;
 
-        let memory = taken_over(memory, pod.as_deref(), assignment.is_static);
+        let mut memory = taken_over(memory, pod.as_deref(), assignment.is_static);
         let now = self.shared.clock.now();
+        self.heed_objects(&mut memory, pod.as_deref(), now);
+        self.look_at_operations();
         let wish = effective_wish(&assignment.wish, pod.as_deref(), &memory, &runtime);
         let probes = self.prober.verdicts();
+        let grants = Grants {
+            actuated: self.shared.hands.ledgers.actuated.get(&self.id.uid),
+            granted: assignment.granted,
+            pending: assignment.pending,
+        };
         let facts = Facts {
             id: &self.id,
             pod: pod.as_deref(),
@@ -233,10 +266,12 @@ impl Worker {
             session: &self.session,
             probes: &probes,
             verdict: assignment.verdict.as_deref(),
+            grants: &grants,
             node: &node,
             now,
         };
         let mut plan = (self.shared.plan)(&facts);
+        self.waits_for_objects = plan.memory.waits_for_objects();
         self.announce_refusal(assignment.refused.as_ref());
         let untold = self.hold_back(&mut plan, memory, now);
         match (pod.as_deref(), &plan.status) {
@@ -310,11 +345,16 @@ impl Worker {
             return Next::Wait(self.pause_until);
         }
         self.pause_until = None;
-        plan.cancel.iter().for_each(|key| self.cancel(key));
+        let mut wake_at = plan.wake_at;
+        for key in &plan.cancel {
+            if !self.give_up(key) {
+                wake_at = Some(now); // the plan could not know: another has to be made
+            }
+        }
         for action in plan.actions {
             self.begin(action, runtime, pod.clone(), node.clone(), now);
         }
-        Next::Wait(plan.wake_at)
+        Next::Wait(wake_at)
     }
 
     fn decode(&self, json: &[u8]) -> Option<api::Pod> {
@@ -407,3 +447,6 @@ impl Worker {
 fn deadline_passed() -> CriError {
     CriError::new(crablet_cri::ErrorKind::DeadlineExceeded, "the runtime does not answer")
 }
+
+#[cfg(test)]
+mod tests;

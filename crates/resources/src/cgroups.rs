@@ -6,13 +6,13 @@
 //!                   └── besteffort ─── pod<uid>  the least CPU shares there are
 //! ```
 //!
-//! A pod's cgroup is made before its sandbox, with settings that do not change afterwards, and is removed when the pod's
+//! A pod's cgroup is made before its sandbox, with settings that only a resize changes, and is removed when the pod's
 //! containers are gone. What is there from an earlier life of the agent is taken as it is.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crablet_model::cgroup::limits::{self, CgroupLimits, PodCgroupRules, above_pods};
+use crablet_model::cgroup::limits::{self, CgroupLimits, CgroupNow, PodCgroupRules, above_pods};
 use crablet_model::cgroup::{CgroupDriver, PodCgroups, class_of};
 use crablet_model::qos::QosClass;
 use crablet_model::resources::cpu_shares;
@@ -154,6 +154,42 @@ impl Cgroups {
             known.has_cgroup = true;
         }
         Ok(())
+    }
+
+    /// What the pod's cgroup is to be like; `None` where pods have none.
+    pub fn wanted(&self, pod: &api::Pod) -> Option<CgroupLimits> {
+        let spec = pod.spec.as_ref().filter(|_| self.settings.per_qos)?;
+        Some(limits::of_pod(spec, class_of(pod), &self.rules))
+    }
+
+    /// What the pod's cgroup is like; `None` where pods have none.
+    pub async fn now(&self, pod: &api::Pod) -> Result<Option<CgroupNow>, String> {
+        if !self.settings.per_qos {
+            return Ok(None);
+        }
+        self.host.now(&self.names.pod(class_of(pod), &PodRef::of(pod).uid)).await.map(Some)
+    }
+
+    /// Changes the pod's cgroup. What is not said stays as it is.
+    pub async fn set(&self, pod: &api::Pod, limits: &CgroupLimits) -> Result<(), String> {
+        if !self.settings.per_qos {
+            return Ok(());
+        }
+        let cgroup = self.names.pod(class_of(pod), &PodRef::of(pod).uid);
+        let updated = self.host.update(&cgroup, limits).await;
+        updated.map_err(|error| format!("failed to set resources of {cgroup} : {error}"))
+    }
+
+    /// The pod asks for another amount of CPU now, which its class gets.
+    pub async fn recount(&self, pod: &api::Pod) {
+        let (uid, class) = (PodRef::of(pod).uid, class_of(pod));
+        let Some(spec) = pod.spec.as_ref().filter(|_| class == QosClass::Burstable) else { return };
+        {
+            let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(known) = pods.get_mut(&uid) else { return };
+            known.burstable_cpu = limits::cpu_request(spec);
+        }
+        self.share_among_burstable().await;
     }
 
     /// Kills what is left of the pod and removes its cgroup, wherever it is: the class of a pod that is only known by its

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use crablet_model::cgroup::Cgroup;
-use crablet_model::cgroup::limits::CgroupLimits;
+use crablet_model::cgroup::limits::{CgroupLimits, CgroupNow};
 
 use crate::port::CgroupHost;
 
@@ -95,6 +95,19 @@ impl CgroupHost for FakeCgroups {
             huge_pages: old.huge_pages.into_iter().chain(limits.huge_pages.clone()).collect(),
         };
         Ok(())
+    }
+
+    async fn now(&self, cgroup: &Cgroup) -> Result<CgroupNow, String> {
+        let state = self.asked();
+        let path = cgroup.path();
+        let made = state.made.get(&path).ok_or_else(|| format!("the cgroup `{path}` does not exist"))?;
+        Ok(CgroupNow {
+            cpu_shares: made.cpu_shares.unwrap_or(1024),
+            cpu_quota: made.cpu_quota.unwrap_or(-1),
+            cpu_period: made.cpu_period.unwrap_or(100_000),
+            memory: made.memory.unwrap_or(i64::MAX),
+            memory_usage: 1 << 20,
+        })
     }
 
     async fn remove(&self, cgroup: &Cgroup) -> Result<(), String> {

@@ -8,8 +8,7 @@
 //! | [`linux`] | the real one: cgroup v1 and v2, by files or through systemd |
 //! | `fake` | (feature `fake`) cgroups in memory that survive the agent's death |
 //!
-//! Deliberately absent: resizing of pods in place, memory reservations of cgroup v2, and the managers that hand out CPUs
-//! and memory nodes.
+//! Deliberately absent: memory reservations of cgroup v2, and the managers that hand out CPUs and memory nodes.
 
 pub mod cgroups;
 #[cfg(any(test, feature = "fake"))]

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use crablet_model::cgroup::limits::{CgroupLimits, page_size_name};
+use crablet_model::cgroup::limits::{CgroupLimits, CgroupNow, page_size_name};
 use crablet_model::cgroup::{Cgroup, CgroupDriver};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
@@ -122,6 +122,11 @@ impl CgroupHost for LinuxCgroups {
 
     async fn update(&self, cgroup: &Cgroup, limits: &CgroupLimits) -> Result<(), String> {
         self.apply(cgroup, limits).await
+    }
+
+    async fn now(&self, cgroup: &Cgroup) -> Result<CgroupNow, String> {
+        let path = cgroup.path();
+        self.on_files("read the cgroup", move |all| all.now(&path)).await
     }
 
     async fn remove(&self, cgroup: &Cgroup) -> Result<(), String> {

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use crablet_model::cgroup::Cgroup;
-use crablet_model::cgroup::limits::CgroupLimits;
+use crablet_model::cgroup::limits::{CgroupLimits, CgroupNow};
 
 /// Every call ends within a bounded time, whatever the kernel or systemd does. Errors are sentences for people.
 #[async_trait]
@@ -15,6 +15,9 @@ pub trait CgroupHost: Send + Sync {
     async fn create(&self, cgroup: &Cgroup, limits: &CgroupLimits) -> Result<(), String>;
 
     async fn update(&self, cgroup: &Cgroup, limits: &CgroupLimits) -> Result<(), String>;
+
+    /// What holds for the cgroup now.
+    async fn now(&self, cgroup: &Cgroup) -> Result<CgroupNow, String>;
 
     /// Kills what runs in the cgroup and below it, and removes both. No cgroup is fine.
     async fn remove(&self, cgroup: &Cgroup) -> Result<(), String>;

@@ -17,23 +17,21 @@ use tokio::time::Instant;
 
 use crate::mux::{Entry, Mux, dispatching, own_route};
 use crate::ports::{Manifests, PodView};
-use crate::{manifests, metrics, pods, reply};
+use crate::{manifests, pods, reply};
 
 /// The first line after a quiet time is sent at once; a storm of changes becomes at most twenty lines per second.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 
 const WATCH: Entry = Entry::Service("/watch", &[own_route(0, &["GET"])]);
-const METRICS: Entry = Entry::Service("/metrics", &[own_route(0, &["GET"])]);
 const EXPLAIN: Entry = Entry::Service("/explain", &[own_route(2, &["GET"])]);
 
 pub fn router(view: Arc<dyn PodView>, store: Arc<dyn Manifests>) -> Router {
     let own = Router::new()
         .route("/watch", get(watch_changes))
-        .route("/metrics", get(figures))
         .route("/explain/{namespace}/{name}", get(explain))
         .with_state(view.clone());
     let mut entries = pods::entries();
-    entries.extend([manifests::ENTRY, WATCH, METRICS, EXPLAIN]);
+    entries.extend([manifests::ENTRY, WATCH, EXPLAIN]);
     let served = pods::routes(view).merge(own).merge(manifests::routes(store));
     Mux::new(entries).in_front_of(dispatching(served))
 }
@@ -49,12 +47,6 @@ async fn explain(
             &format!("there is no pod {name:?} in namespace {namespace:?}"),
         ),
     }
-}
-
-/// About the requests to all ports.
-async fn figures() -> Response {
-    let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
-    reply::of(StatusCode::OK, kind, Body::from(metrics::text()))
 }
 
 /// One JSON object per line: one at once, and one after each change.

@@ -3,18 +3,22 @@
 //! | module | what it is |
 //! |---|---|
 //! | `requests` | the layer that counts and times each request |
+//! | `routes` | where they are served, with those of pods and volumes |
 //! | `text` | figures as Prometheus reads them, numbers as Go writes them |
 //!
 //! Labels come from fixed sets, whatever clients send, so there is a bounded number of series.
 
 mod requests;
+mod routes;
 mod text;
 
 use std::sync::LazyLock;
 
+use prometheus::proto::MetricFamily;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
 
 pub(crate) use requests::{Paths, measured};
+pub(crate) use routes::{ENTRIES, routes};
 
 /// What [`text`] is.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -75,10 +79,13 @@ pub fn websocket_request(subresource: &'static str) {
     }
 }
 
-/// All figures, as Prometheus reads them.
+/// The server's own figures, as Prometheus reads them.
 pub fn text() -> String {
-    let families = FIGURES.as_ref().map(|figures| figures.registry.gather()).unwrap_or_default();
-    text::write(&families)
+    text::write(&own())
+}
+
+fn own() -> Vec<MetricFamily> {
+    FIGURES.as_ref().map(|figures| figures.registry.gather()).unwrap_or_default()
 }
 
 #[cfg(test)]

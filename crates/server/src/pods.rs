@@ -1,4 +1,4 @@
-//! `/pods`: which pods should run here and how they are.
+//! `/pods`: which pods should run here and how they are; and what is served wherever they are told of.
 
 use std::sync::Arc;
 
@@ -20,6 +20,7 @@ const STATS: Entry = Entry::Service("/stats/", &[]);
 pub(crate) fn entries() -> Vec<Entry> {
     let mut entries = healthz::ENTRIES.to_vec();
     entries.extend([PODS, STATS]);
+    entries.extend(metrics::ENTRIES);
     entries
 }
 
@@ -34,7 +35,7 @@ pub fn router(view: Arc<dyn PodView>) -> Router {
 /// What the read-only port and the local socket have in common.
 pub(crate) fn routes(view: Arc<dyn PodView>) -> Router {
     let pods = Router::new().route("/pods", get(pods)).with_state(view.clone());
-    healthz::routes(view).merge(pods)
+    healthz::routes(view.clone()).merge(pods).merge(metrics::routes(view))
 }
 
 async fn pods(State(view): State<Arc<dyn PodView>>) -> Response {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use prometheus::proto::MetricFamily;
 use tokio::sync::watch;
 
 pub use containers::{ContainerName, Containers, KnownPod, Refusal};
@@ -28,6 +29,16 @@ pub trait PodView: Send + Sync + 'static {
 
     /// `Err` says in one line what is wrong with the agent.
     fn health(&self) -> Result<(), String>;
+
+    /// What `/metrics` shows beside the server's own figures.
+    fn figures(&self) -> Vec<MetricFamily> {
+        Vec::new()
+    }
+
+    /// What `/metrics/probes` shows.
+    fn probe_figures(&self) -> Vec<MetricFamily> {
+        Vec::new()
+    }
 }
 
 /// Manifests handed in through the local socket. Names are checked before they come here: they are DNS subdomains.

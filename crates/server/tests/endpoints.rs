@@ -32,7 +32,6 @@ async fn unknown_paths_and_methods_are_answered_as_by_upstreams_two_routers() {
         ("GET", "/pods%2F", 404, "", NO_PAGE),
         ("GET", "/configz/", 404, "", NO_PAGE),
         ("GET", "/debug/flags/", 404, "", NO_PAGE),
-        ("GET", "/metrics", 404, "", NO_PAGE),
         ("GET", "/metrics/cadvisor", 404, "", NO_PAGE),
         ("GET", "/%zz", 400, "", "400 Bad Request"),
         ("GET", "/pods/x", 404, "", NO_ROUTE),
@@ -326,7 +325,7 @@ async fn the_status_page_tells_versions_and_where_to_look_further() {
     assert_eq!(status["startTime"], "2024-01-02T03:04:05Z");
     assert_eq!((&status["binaryVersion"], &status["emulationVersion"]), (&"1.36.4".into(), &"1.36".into()));
     assert!(status["uptimeSeconds"].as_i64().expect("a number") > 0);
-    assert_eq!(status["paths"], serde_json::json!(["/configz", "/debug", "/flagz", "/healthz"]));
+    assert_eq!(status["paths"], serde_json::json!(["/configz", "/debug", "/flagz", "/healthz", "/metrics"]));
     let text = ask(&router, "GET", "/statusz", &[], "").await.text();
     for line in
         ["Started: Tue Jan  2 03:04:05 UTC 2024\n", "Binary version: 1.36.4\n", "Emulation version: 1.36\n"]

@@ -6,12 +6,16 @@ mod streams;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use common::World;
 use common::port::{Port, SOON, settings};
 use crablet_server::{
-    AuthorizationMode, KubeletServerPorts, KubeletServerSettings, LogFile, metrics, read_only_router,
+    AuthorizationMode, KubeletServerPorts, KubeletServerSettings, LogFile, PodView, metrics, read_only_router,
 };
 use http_body_util::BodyExt;
+use prometheus::IntCounter;
+use prometheus::core::Collector;
+use prometheus::proto::MetricFamily;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
 use tower::ServiceExt;
@@ -36,6 +40,45 @@ async fn until_over(method: &str, path: &str, long: bool) {
         }
     };
     tokio::time::timeout(SOON, over).await.expect("its end is noticed");
+}
+
+/// Has figures of its own.
+struct Counting;
+
+fn counted(name: &str, count: u64) -> Vec<MetricFamily> {
+    let counter = IntCounter::new(name, "help").expect("a counter");
+    counter.inc_by(count);
+    counter.collect()
+}
+
+impl PodView for Counting {
+    fn pods_json(&self) -> Vec<Bytes> {
+        Vec::new()
+    }
+
+    fn summary_json(&self) -> Bytes {
+        Bytes::new()
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        watch::channel(0).1
+    }
+
+    fn explain_json(&self, _: &str, _: &str) -> Option<Bytes> {
+        None
+    }
+
+    fn health(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn figures(&self) -> Vec<MetricFamily> {
+        counted("other_rooms_total", 7)
+    }
+
+    fn probe_figures(&self) -> Vec<MetricFamily> {
+        counted("prober_probe_total", 1)
+    }
 }
 
 #[tokio::test]
@@ -69,6 +112,19 @@ async fn requests_are_counted_under_upstreams_names() {
     let answer = router.oneshot(request).await.expect("an answer");
     answer.into_body().collect().await.expect("a body");
     assert_eq!(figure("kubelet_http_requests_total", "GET", "pods", "readonly", false), Some(1.0));
+
+    // All of them can be read where pods are told of, with those of other rooms.
+    for (path, shown) in
+        [("/metrics", "kubelet_http_requests_total{"), ("/metrics/probes", "prober_probe_total ")]
+    {
+        let request = hyper::Request::get(path).body(axum::body::Body::empty()).expect("a request");
+        let answer = read_only_router(Arc::new(Counting)).oneshot(request).await.expect("an answer");
+        assert_eq!(answer.headers()["content-type"], metrics::CONTENT_TYPE);
+        let body = answer.into_body().collect().await.expect("a body").to_bytes();
+        let text = String::from_utf8_lossy(&body);
+        assert!(text.contains(shown), "{path}: {text}");
+        assert_eq!(text.contains("other_rooms_total 7"), path == "/metrics", "{text}");
+    }
 
     // A log that is followed is under way until it ends.
     let path = port.folder.path().join("app.log");

@@ -9,6 +9,8 @@
 //! | [`csi`] | a CSI driver of our own, as a process, and the public suite that judges it |
 //! | [`kubeadm`] | what `kubeadm init` leaves in a cluster, so that machines may join |
 //! | [`kubelet_port`] | a kubelet's port 10250: requests and sessions, many at once (the one part that is asynchronous) |
+//! | [`gate`] | each change to the file system that a program makes, let through, failed, held or deadly |
+//! | [`fuse`] | a file system that falls silent, fails and comes back |
 //! | [`pty`] | a program at a terminal |
 //! | [`http`] | the few lines of HTTP/1.1 that tests need, over TCP and unix sockets |
 //! | [`packages`], [`pinned`], [`cache`] | what must be installed or built first, and where it is kept |
@@ -26,6 +28,8 @@ pub mod coredns;
 pub mod csi;
 pub mod daemon;
 pub mod debian;
+pub mod fuse;
+pub mod gate;
 pub mod gobuild;
 pub mod guard;
 pub mod http;

@@ -43,6 +43,8 @@ const TO_RUN_A_CLUSTER: &[Package] = &[
     Package { name: "ethtool", found: || program("ethtool").is_some() },
     Package { name: "kmod", found: || program("modprobe").is_some() },
     Package { name: "socat", found: || program("socat").is_some() },
+    // Signs what nodes ask for their pods.
+    Package { name: "openssl", found: || program("openssl").is_some() },
 ];
 
 /// What building BusyBox from source takes beyond a C compiler.

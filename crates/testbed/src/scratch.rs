@@ -5,7 +5,7 @@
 //! killed) the next run, which sweeps the folders whose owner is gone.
 
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -207,14 +207,16 @@ fn all(base: &Path) -> Vec<Scratch> {
 }
 
 /// The folder of all scratch folders. It is ours alone: what lies in it is killed and removed by name, and the
-/// temporary folder is open to every user.
+/// temporary folder is open to every user. Others cannot list it, but they can pass: pods with users of their own have
+/// their root folders in there.
 fn base() -> Result<PathBuf> {
     let base = std::env::temp_dir().join("crablet-testbed");
-    let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(&base);
+    let _ = fs::DirBuilder::new().recursive(true).mode(0o711).create(&base);
     let meta = fs::symlink_metadata(&base).with_context(|| format!("cannot make `{}`", base.display()))?;
     if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() {
         bail!("`{}` belongs to someone else\nhint: remove it, or set `TMPDIR`", base.display());
     }
+    fs::set_permissions(&base, fs::Permissions::from_mode(0o711))?;
     Ok(base)
 }
 

@@ -26,6 +26,8 @@ pub struct NodeStorage {
 
 pub(crate) struct Attachments {
     users: Mutex<Users>,
+    /// What drivers still have staged, whoever needs it.
+    held: watch::Receiver<Arc<BTreeSet<String>>>,
     /// None: not known yet, so the Node says what it said before.
     told: watch::Sender<Option<Arc<Vec<String>>>>,
 }
@@ -36,12 +38,22 @@ struct Users {
     /// Pods that an earlier life of the agent has left. Until each was looked at, what the Node said then stays in use.
     strangers: BTreeSet<PodUid>,
     before: BTreeSet<String>,
+    /// Those that no pod needs any more: in use until their drivers have let go of them.
+    leaving: BTreeSet<String>,
     started: bool,
 }
 
 impl Attachments {
-    pub fn new(told: watch::Sender<Option<Arc<Vec<String>>>>) -> Self {
-        Self { users: Mutex::default(), told }
+    pub fn new(
+        told: watch::Sender<Option<Arc<Vec<String>>>>,
+        held: watch::Receiver<Arc<BTreeSet<String>>>,
+    ) -> Self {
+        Self { users: Mutex::default(), held, told }
+    }
+
+    /// Drivers have staged something, or let go of it.
+    pub fn held_changed(&self) {
+        self.tell(&mut self.users());
     }
 
     /// What was found on disk and on the Node when the agent started.
@@ -50,9 +62,10 @@ impl Attachments {
         if !strangers.is_empty() {
             users.before.clone_from(before);
         }
+        users.leaving.extend(before.iter().cloned());
         users.strangers = strangers;
         users.started = true;
-        self.tell(&users);
+        self.tell(&mut users);
     }
 
     pub fn is_started(&self) -> bool {
@@ -63,7 +76,7 @@ impl Attachments {
     pub fn want(&self, volume: &str, pod: &PodUid) {
         let mut users = self.users();
         if users.volumes.entry(volume.to_owned()).or_default().insert(pod.clone()) {
-            self.tell(&users);
+            self.tell(&mut users);
         }
     }
 
@@ -71,7 +84,7 @@ impl Attachments {
     pub fn met(&self, pod: &PodUid) {
         let mut users = self.users();
         if users.strangers.remove(pod) {
-            self.tell(&users);
+            self.tell(&mut users);
         }
     }
 
@@ -79,19 +92,25 @@ impl Attachments {
     pub fn release(&self, pod: &PodUid) {
         let mut users = self.users();
         users.strangers.remove(pod);
-        users.volumes.retain(|_, pods| {
+        let unused = users.volumes.extract_if(.., |_, pods| {
             pods.remove(pod);
-            !pods.is_empty()
+            pods.is_empty()
         });
-        self.tell(&users);
+        let unused: Vec<String> = unused.map(|(volume, _)| volume).collect();
+        users.leaving.extend(unused);
+        self.tell(&mut users);
     }
 
-    fn tell(&self, users: &Users) {
+    fn tell(&self, users: &mut Users) {
         if !users.started {
             return;
         }
+        {
+            let held = self.held.borrow();
+            users.leaving.retain(|volume| held.contains(volume));
+        }
         let before = users.before.iter().filter(|_| !users.strangers.is_empty());
-        let all: BTreeSet<&String> = users.volumes.keys().chain(before).collect();
+        let all: BTreeSet<&String> = users.volumes.keys().chain(before).chain(&users.leaving).collect();
         let all: Vec<String> = all.into_iter().cloned().collect();
         self.told.send_if_modified(|told| {
             let is_new = told.as_deref() != Some(&all);
@@ -130,7 +149,8 @@ mod tests {
     #[test]
     fn what_the_last_life_used_stays_until_every_pod_was_met() {
         let (sender, all) = watch::channel(None);
-        let attachments = Attachments::new(sender);
+        let (_held, nothing) = watch::channel(Arc::default());
+        let attachments = Attachments::new(sender, nothing);
         let (a, b) = (PodUid::new("a"), PodUid::new("b"));
         attachments.want("new", &a);
         assert_eq!(told(&all), None, "the Node says what it said before");
@@ -142,6 +162,23 @@ mod tests {
         assert_eq!(told(&all).unwrap(), "new");
         attachments.release(&a);
         assert_eq!(told(&all).unwrap(), "");
+    }
+
+    #[test]
+    fn what_a_driver_still_has_stays_in_use() {
+        let (sender, all) = watch::channel(None);
+        let (held, are_held) = watch::channel(Arc::new(["v".to_owned(), "old".to_owned()].into()));
+        let attachments = Attachments::new(sender, are_held);
+        let pod = PodUid::new("a");
+        attachments.start(BTreeSet::new(), &["old".to_owned(), "gone".to_owned()].into());
+        attachments.want("v", &pod);
+        attachments.want("w", &pod);
+        assert_eq!(told(&all).unwrap(), "old v w", "nobody has staged what is gone");
+        attachments.release(&pod);
+        assert_eq!(told(&all).unwrap(), "old v");
+        held.send_replace(Arc::new(["old".to_owned()].into()));
+        attachments.held_changed();
+        assert_eq!(told(&all).unwrap(), "old");
     }
 
     #[test]

@@ -5,6 +5,8 @@ use crablet_apiserver::ObjectError;
 /// The reasons of events about volumes.
 pub const FAILED_MOUNT: &str = "FailedMount";
 pub const FAILED_MAP: &str = "FailedMapVolume";
+/// Upstream only logs it.
+pub const FAILED_UNMOUNT: &str = "FailedUnMount";
 
 /// What went wrong with one volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +18,8 @@ pub struct Failure {
     pub waits: bool,
     /// The name that the step tells, where it is not the pod's own.
     pub volume: Option<String>,
+    /// The driver and the handle of a volume that is not attached yet.
+    pub unattached: Option<Box<(String, String)>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +36,7 @@ pub enum Step {
 
 impl Failure {
     pub fn at(step: Step, text: impl Into<String>) -> Self {
-        Self { step, text: text.into(), waits: false, volume: None }
+        Self { step, text: text.into(), waits: false, volume: None, unattached: None }
     }
 
     pub fn process(text: impl Into<String>) -> Self {

@@ -17,6 +17,10 @@ impl PodLayout {
         Self { folder: root.join("pods").join(uid.as_str()) }
     }
 
+    pub fn pod(&self) -> &Path {
+        &self.folder
+    }
+
     pub fn volumes(&self) -> PathBuf {
         self.folder.join("volumes")
     }

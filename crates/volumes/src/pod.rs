@@ -113,7 +113,7 @@ pub fn slim(pod: &api::Pod) -> api::Pod {
     let container = |c: &api::Container| api::Container {
         name: c.name.clone(),
         resources: c.resources.clone(),
-        security_context: user_only(c.security_context.as_ref()),
+        security_context: for_files(c.security_context.as_ref()),
         volume_mounts: c.volume_mounts.clone(),
         volume_devices: c.volume_devices.clone(),
         ..Default::default()
@@ -124,7 +124,7 @@ pub fn slim(pod: &api::Pod) -> api::Pod {
         ephemeral_containers: spec.ephemeral_containers.as_ref().map(|all| {
             let slim = |c: &api::EphemeralContainer| api::EphemeralContainer {
                 name: c.name.clone(),
-                security_context: user_only(c.security_context.as_ref()),
+                security_context: for_files(c.security_context.as_ref()),
                 volume_mounts: c.volume_mounts.clone(),
                 volume_devices: c.volume_devices.clone(),
                 ..Default::default()
@@ -149,6 +149,10 @@ pub fn slim(pod: &api::Pod) -> api::Pod {
     api::Pod { metadata, spec, status: None }
 }
 
-fn user_only(context: Option<&api::SecurityContext>) -> Option<api::SecurityContext> {
-    context.map(|context| api::SecurityContext { run_as_user: context.run_as_user, ..Default::default() })
+fn for_files(context: Option<&api::SecurityContext>) -> Option<api::SecurityContext> {
+    context.map(|context| api::SecurityContext {
+        run_as_user: context.run_as_user,
+        se_linux_options: context.se_linux_options.clone(),
+        ..Default::default()
+    })
 }

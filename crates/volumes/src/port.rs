@@ -7,13 +7,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use crablet_model::events::Event;
+use crablet_model::events::{ClaimEvent, Event};
 
 use crate::payload::Payload;
 
-/// Who is told that a volume cannot be had.
+/// Who is told that a volume cannot be had, or that it has grown.
 pub trait VolumeEvents: Send + Sync + 'static {
     fn emit(&self, event: Event);
+
+    /// About the claim that a volume belongs to.
+    fn emit_claim(&self, event: ClaimEvent);
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,10 +12,12 @@ use tokio::time::{Instant, timeout_at};
 use tracing::{error, info};
 
 use crate::failure::{FAILED_MOUNT, Failure, Step};
+use crate::figures;
 use crate::layout::PodLayout;
 use crate::plugins::{self, Ready, Request};
 use crate::pod::{self, Owners};
 use crate::port::told;
+use crate::slow::{self, Slow};
 use crate::volumes::{Entry, Rendered, State, Volumes};
 
 /// How long a pod waits for its volumes before it is begun anew, as upstream.
@@ -23,6 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(123);
 /// Between two looks at what nobody tells of: claims, for one.
 const FIRST_LOOK: Duration = Duration::from_millis(300);
 const LAST_LOOK: Duration = Duration::from_secs(10);
+
+/// What begins the message of a pod that the node can have no volume for.
+const TOO_MANY: &str = "Node has reached its volume attachment limit, rejecting pod.";
 
 /// The volumes that are not there, and why.
 type Missing<'a> = BTreeMap<&'a str, Failure>;
@@ -66,11 +71,16 @@ impl Volumes {
             let missing = self.try_once(entry, &mut state, pod, spec, wanted).await?;
             if missing.is_empty() {
                 self.ctx.attachments.met(&id.uid);
+                self.watch_growth(id, wanted, &state);
                 return Ok(state.mounted.clone());
             }
             let now = Instant::now();
             if now >= deadline || missing.values().any(|failure| !failure.waits) {
-                return Err(summary(&state, wanted, &missing, now >= deadline));
+                let text = summary(&state, wanted, &missing, now >= deadline);
+                if now >= deadline && self.is_exhausted(&missing).await {
+                    state.refused = Some(format!("{TOO_MANY} {text}"));
+                }
+                return Err(text);
             }
             drop(state);
             // Nothing is lost when the wait ends early: the next round looks at everything.
@@ -78,6 +88,21 @@ impl Volumes {
                 pause = (pause * 2).min(LAST_LOOK);
             }
         }
+    }
+
+    /// Why the pod must not run on this node, if its volumes can never be had here.
+    pub async fn refusal(&self, uid: &PodUid) -> Option<String> {
+        self.known(uid)?.state.lock().await.refused.clone()
+    }
+
+    async fn is_exhausted(&self, missing: &Missing<'_>) -> bool {
+        let Some(csi) = &self.ctx.csi else { return false };
+        for (driver, handle) in missing.values().filter_map(|failure| failure.unattached.as_deref()) {
+            if csi.is_exhausted(driver, handle).await {
+                return true;
+            }
+        }
+        false
     }
 
     async fn try_once<'a>(
@@ -148,10 +173,23 @@ impl Volumes {
     ) -> (Missing<'a>, Rendered) {
         let (mut failures, mut rendered) = (Missing::new(), Rendered::default());
         let owners = Owners::of(spec);
-        let work = volumes.into_iter().map(|volume| async move {
-            let layout = PodLayout::new(&self.ctx.root_dir, &entry.id.uid);
-            let request = Request { ctx: &self.ctx, id: &entry.id, layout, pod, spec, owners, volume, again };
-            (volume.name.as_str(), Box::pin(plugins::set_up(&request)).await)
+        let now = self.ctx.clock.now();
+        let work = volumes.into_iter().map(|volume| {
+            let slow = state.slow.entry(volume.name.clone()).or_insert_with(|| Slow::since(now)).clone();
+            async move {
+                let layout = PodLayout::new(&self.ctx.root_dir, &entry.id.uid);
+                let (ctx, id, slow) = (&self.ctx, &entry.id, &slow);
+                let request = Request { ctx, id, layout, pod, spec, owners, volume, again, slow };
+                let tell = |since| {
+                    let text = slow::text_of_set_up(volume, since);
+                    ctx.events.emit(Event::warning(id, FAILED_MOUNT, text));
+                };
+                let begun = Instant::now();
+                let made = slow.watch(Box::pin(plugins::set_up(&request)), tell).await;
+                let whole = if again { begun.elapsed() } else { slow.so_far(self.ctx.clock.now()) };
+                figures::set_up(volume, &made, begun.elapsed(), whole);
+                (volume.name.as_str(), made)
+            }
         });
         let mut work: FuturesUnordered<_> = work.collect();
         while let Some((name, made)) = work.next().await {
@@ -161,6 +199,7 @@ impl Volumes {
                         info!(pod = entry.id.object_ref(), volume = name, "MountVolume.SetUp succeeded");
                     }
                     state.mounted.insert(name.to_owned(), mounted);
+                    state.slow.remove(name);
                     match refresh_at {
                         Some(_) => state.refreshed.insert(name.to_owned()),
                         None => state.refreshed.remove(name),

@@ -1,16 +1,22 @@
 //! Taking volumes away. What is there is read from disk and from the mount table, so it does not matter which life of
 //! the agent, or whose, has made it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use crablet_model::events::Event;
 use crablet_model::{PodRef, PodUid};
+use tokio::time::Instant;
 use tracing::warn;
 
 use crate::block;
+use crate::failure::FAILED_UNMOUNT;
+use crate::figures;
 use crate::layout::{EMPTY_DIR, PodLayout};
 use crate::plugins::{self, disk, empty_dir, fc, iscsi, local, nfs};
 use crate::port::told;
+use crate::slow::{self, Slow};
 use crate::volumes::{Context, Volumes};
 
 impl Volumes {
@@ -27,7 +33,16 @@ impl Volumes {
         // Whatever comes of it, nothing counts as set up any more.
         state.mounted.clear();
         state.disk_names.clear();
-        take_down(&self.ctx, &id.uid, &PodLayout::new(&self.ctx.root_dir, &id.uid)).await?;
+        let layout = PodLayout::new(&self.ctx.root_dir, &id.uid);
+        if let Err(error) = take_down(&self.ctx, id, &layout, &mut state.slow_to_go).await {
+            if state.said_of_all != error {
+                // Of a pod that nobody knows any more only the log can tell.
+                warn!(pod = id.object_ref(), podUID = id.uid.as_str(), "{error}");
+                self.ctx.events.emit(Event::warning(id, FAILED_UNMOUNT, error.clone()));
+                state.said_of_all.clone_from(&error);
+            }
+            return Err(error);
+        }
         state.gone = true;
         self.forget(&id.uid);
         Ok(())
@@ -48,10 +63,24 @@ impl Volumes {
             let layout = PodLayout::new(&ctx.root_dir, &uid);
             for base in [layout.volumes(), layout.devices()] {
                 let plugins = ctx.host.names(&base).await.unwrap_or_default();
+                for plugin in &plugins {
+                    match ctx.host.names(&base.join(plugin)).await {
+                        Ok(volumes) => figures::rebuilt(volumes.len() as u64, 0),
+                        Err(_) => figures::rebuilt(0, 1),
+                    }
+                }
                 if plugins.iter().any(|plugin| [CSI, iscsi::FOLDER, fc::FOLDER].contains(&plugin.as_str())) {
                     strangers.insert(uid.clone());
                 }
             }
+        }
+        // What is staged has to be known before anything counts as unused.
+        if let Some(csi) = &ctx.csi
+            && let Err(error) = csi.look_back().await
+        {
+            // The Node says what it said before until a later look succeeds.
+            warn!(error, "Failed to look for staged volumes");
+            return;
         }
         let before = ctx.storage.borrow().in_use.clone();
         ctx.attachments.start(strangers, &before);
@@ -59,24 +88,50 @@ impl Volumes {
     }
 }
 
-async fn take_down(ctx: &Context, uid: &PodUid, layout: &PodLayout) -> Result<(), String> {
+async fn take_down(
+    ctx: &Context,
+    id: &PodRef,
+    layout: &PodLayout,
+    slow: &mut BTreeMap<String, Slow>,
+) -> Result<(), String> {
+    let uid = &id.uid;
+    if leads_elsewhere(ctx, layout.pod()).await? {
+        return Err(format!("{} leads elsewhere: remove it by hand", layout.pod().display()));
+    }
     // They are mounts of what lies in the volumes, which would stay busy.
     remove_sub_paths(ctx, &layout.sub_paths()).await?;
     let mut errors = Vec::new();
     let mut plugins = BTreeSet::new();
     for (base, is_device) in [(layout.volumes(), false), (layout.devices(), true)] {
+        if unlinked(ctx, &base).await? {
+            continue;
+        }
         for plugin in names(ctx, &base).await? {
             let folder = base.join(&plugin);
+            if unlinked(ctx, &folder).await? {
+                continue;
+            }
             let before = errors.len();
             for volume in names(ctx, &folder).await? {
-                let removed = match is_device {
-                    false => remove_volume(ctx, uid, layout, &plugin, &volume).await.map_err(|error| {
-                        format!("UnmountVolume.TearDown failed for volume {volume:?} : {error}")
-                    }),
-                    true => remove_device(ctx, uid, &plugin, &volume).await.map_err(|error| {
-                        format!("UnmapVolume.UnmapBlockVolume failed for volume {volume:?} : {error}")
-                    }),
+                let work = Box::pin(async {
+                    match is_device {
+                        false => remove_volume(ctx, uid, layout, &plugin, &volume).await.map_err(|error| {
+                            format!("UnmountVolume.TearDown failed for volume {volume:?} : {error}")
+                        }),
+                        true => remove_device(ctx, uid, &plugin, &volume).await.map_err(|error| {
+                            format!("UnmapVolume.UnmapBlockVolume failed for volume {volume:?} : {error}")
+                        }),
+                    }
+                });
+                let begun = Instant::now();
+                let slow = slow.entry(volume.clone()).or_insert_with(|| Slow::since(ctx.clock.now()));
+                let tell = |since| {
+                    let text = slow::text_of_teardown(&volume, since);
+                    ctx.events.emit(Event::warning(id, FAILED_UNMOUNT, text));
                 };
+                let removed = slow.watch(work, tell).await;
+                let name = if is_device { "unmap_volume" } else { "volume_unmount" };
+                figures::operation(&plugin.replace('~', "/"), name, removed.is_ok(), begun.elapsed());
                 errors.extend(removed.err());
             }
             if errors.len() == before {
@@ -209,6 +264,27 @@ async fn remove_sub_paths(ctx: &Context, folder: &Path) -> Result<(), String> {
         })?;
     }
     ctx.host.remove_tree(folder).await.map_err(|error| told("remove", folder, &error))
+}
+
+/// Nobody but an administrator can have put a link here, and what it leads to is not the pod's. The link goes.
+async fn unlinked(ctx: &Context, folder: &Path) -> Result<bool, String> {
+    let is_link = leads_elsewhere(ctx, folder).await?;
+    if is_link {
+        ctx.host.remove_file(folder).await.map_err(|error| told("remove", folder, &error))?;
+    }
+    Ok(is_link)
+}
+
+/// Whether the folder itself is a link. What lies above it is somebody else's business.
+async fn leads_elsewhere(ctx: &Context, folder: &Path) -> Result<bool, String> {
+    let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else { return Ok(false) };
+    let real =
+        async { io::Result::Ok((ctx.host.real_path(folder).await?, ctx.host.real_path(parent).await?)) };
+    match real.await {
+        Ok((folder, parent)) => Ok(folder != parent.join(name)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(told("lstat", folder, &error)),
+    }
 }
 
 async fn names(ctx: &Context, folder: &Path) -> Result<Vec<String>, String> {

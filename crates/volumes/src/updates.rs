@@ -1,5 +1,5 @@
-//! The task that renders volumes again when what they show has changed: an object, the pod itself, or a token that grows
-//! old. Nothing is looked at without a reason, and one timer waits for the next token or the next try. It also wakes
+//! The task that renders volumes again when what they show has changed: an object, the pod itself, its certificate, or a
+//! token that grows old. Nothing is looked at without a reason, and one timer waits for the next token or the next try. It also wakes
 //! those who wait for an attachment or for a driver, and looks once at what the last life of the agent has left.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,6 +96,8 @@ pub(crate) async fn run(volumes: Arc<Volumes>, mut changes: broadcast::Receiver<
     };
     let mut storage = volumes.ctx.storage.clone();
     let mut drivers = volumes.ctx.csi.as_ref().map(|csi| csi.changed());
+    let mut held = volumes.ctx.csi.as_ref().map(|csi| csi.held());
+    let mut certificates = volumes.ctx.certificates.as_ref().map(|certificates| certificates.changes());
     let mut listening = true;
     loop {
         updates.look_back();
@@ -112,10 +114,16 @@ pub(crate) async fn run(volumes: Arc<Volumes>, mut changes: broadcast::Receiver<
                 }
                 Err(RecvError::Closed) => listening = false,
             },
+            told = told(certificates.as_mut()) => match told {
+                Ok(uid) => updates.queue.extend(volumes.wake(&uid).then_some(uid)),
+                Err(RecvError::Lagged(_)) => updates.queue.extend(volumes.showing(|_| true)),
+                Err(RecvError::Closed) => certificates = None,
+            },
             () = volumes.inbox.notify.notified() => updates.take_in(),
             () = done(&mut updates.looking_back) => updates.looking_back = None,
             () = changed(Some(&mut storage)) => volumes.wake_all(),
             () = changed(drivers.as_mut()) => volumes.wake_all(),
+            () = changed(held.as_mut()) => volumes.ctx.attachments.held_changed(),
             () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => updates.look_at_clock(),
         }
     }
@@ -124,6 +132,14 @@ pub(crate) async fn run(volumes: Arc<Volumes>, mut changes: broadcast::Receiver<
 async fn done(work: &mut Option<Pin<Box<dyn Future<Output = ()> + Send>>>) {
     match work {
         Some(work) => work.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Never where there is nobody to tell.
+async fn told(news: Option<&mut broadcast::Receiver<PodUid>>) -> Result<PodUid, RecvError> {
+    match news {
+        Some(news) => news.recv().await,
         None => std::future::pending().await,
     }
 }

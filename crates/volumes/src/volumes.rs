@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use crablet_apiserver::{ApiServer, Objects};
 use crablet_host::Clock;
@@ -17,11 +18,15 @@ use tokio::task::JoinSet;
 use tracing::error;
 
 use crate::attach::{Attachments, NodeStorage};
+use crate::certificates::PodCertificates;
 use crate::csi::Csi;
 use crate::devices::Locks;
+use crate::growth::{self, Watched};
 use crate::layout::PodLayout;
 use crate::pod::{self, Shown};
 use crate::port::{SubPathError, VolumeEvents, VolumeHost};
+use crate::selinux::Selinux;
+use crate::slow::Slow;
 use crate::tenants::Tenants;
 use crate::updates::{self, Inbox};
 
@@ -37,6 +42,10 @@ pub struct VolumePorts {
     pub host: Arc<dyn VolumeHost>,
     /// Volumes of CSI drivers. `None`: there are none.
     pub csi: Option<Arc<Csi>>,
+    /// `None`: pods get no certificates.
+    pub certificates: Option<Arc<dyn PodCertificates>>,
+    /// `None`: the node has no SELinux.
+    pub selinux: Option<Selinux>,
     pub clock: Arc<dyn Clock>,
     pub node: watch::Receiver<Arc<NodeFacts>>,
     /// What the Node object says of attached volumes.
@@ -55,6 +64,8 @@ pub(crate) struct Context {
     pub api: Option<Arc<dyn ApiServer>>,
     pub host: Arc<dyn VolumeHost>,
     pub csi: Option<Arc<Csi>>,
+    pub certificates: Option<Arc<dyn PodCertificates>>,
+    pub selinux: Option<Selinux>,
     pub clock: Arc<dyn Clock>,
     pub node: watch::Receiver<Arc<NodeFacts>>,
     pub storage: watch::Receiver<Arc<NodeStorage>>,
@@ -72,6 +83,11 @@ impl Context {
         let number = self.rng.lock().unwrap_or_else(|dead| dead.into_inner()).u32(1_000_000_000..);
         format!("..{}.{number}", now.strftime("%Y_%m_%d_%H_%M_%S"))
     }
+
+    /// The time and up to half as much again, by lot.
+    pub fn spread(&self, time: Duration) -> Duration {
+        time.mul_f64(1.0 + 0.5 * self.rng.lock().unwrap_or_else(|dead| dead.into_inner()).f64())
+    }
 }
 
 /// The volumes of all pods.
@@ -79,6 +95,7 @@ pub struct Volumes {
     pub(crate) ctx: Context,
     pods: Mutex<BTreeMap<PodUid, Arc<Entry>>>,
     pub(crate) inbox: Inbox,
+    pub(crate) growth: Watched,
 }
 
 /// A pod whose volumes are, or are being, set up. Whoever changes something on disk holds `state`.
@@ -140,8 +157,14 @@ pub(crate) struct State {
     pub refreshed: BTreeSet<String>,
     /// The failure that was told last of each volume: it is not told again before it changes.
     pub said: BTreeMap<String, String>,
+    /// Since when each volume that is not there yet is tried.
+    pub slow: BTreeMap<String, Slow>,
+    /// The same of taking away, by the names on disk.
+    pub slow_to_go: BTreeMap<String, Slow>,
     /// What was told last of all volumes together.
     pub said_of_all: String,
+    /// The node can have no more volumes of a driver, so the pod must not run here. Why, in upstream's words.
+    pub refused: Option<String>,
     /// Taken down: whoever still holds the entry has to ask for another.
     pub gone: bool,
 }
@@ -154,28 +177,46 @@ pub(crate) struct Rendered {
 }
 
 impl Volumes {
-    /// Starts the task that keeps volumes up to date.
+    /// Starts the tasks that keep volumes up to date and look whether they have grown.
     pub fn start(settings: VolumeSettings, ports: VolumePorts, tasks: &mut JoinSet<()>) -> Arc<Self> {
-        let VolumePorts { objects, api, host, csi, clock, node, storage, in_use, events, seed } = ports;
+        let VolumePorts {
+            objects,
+            api,
+            host,
+            csi,
+            certificates,
+            selinux,
+            clock,
+            node,
+            storage,
+            in_use,
+            events,
+            seed,
+        } = ports;
         // Listening begins before anything is set up, so that no change falls in between.
         let changes = objects.changes();
+        let held = csi.as_ref().map_or_else(|| watch::channel(Arc::default()).1, |csi| csi.held());
         let ctx = Context {
             root_dir: settings.root_dir,
             objects,
             api,
             host,
             csi,
+            certificates,
+            selinux,
             clock,
             node,
             storage,
             events,
-            attachments: Attachments::new(in_use),
+            attachments: Attachments::new(in_use, held),
             tenants: Tenants::default(),
             locks: Locks::default(),
             rng: Mutex::new(fastrand::Rng::with_seed(seed)),
         };
-        let volumes = Arc::new(Self { ctx, pods: Mutex::default(), inbox: Inbox::default() });
+        let (inbox, growth) = (Inbox::default(), Watched::default());
+        let volumes = Arc::new(Self { ctx, pods: Mutex::default(), inbox, growth });
         tasks.spawn(updates::run(volumes.clone(), changes));
+        tasks.spawn(growth::run(volumes.clone()));
         volumes
     }
 
@@ -206,11 +247,17 @@ impl Volumes {
         }
         let unknown = || format!("cannot find volume {volume:?} to mount into container {container:?}");
         let entry = self.known(&id.uid).ok_or_else(unknown)?;
-        let state = entry.state.lock().await;
-        let root = state.mounted.get(volume).ok_or_else(unknown)?;
-        let disk_name = state.disk_names.get(volume).map_or(volume, String::as_str);
-        let target = PodLayout::new(&self.ctx.root_dir, &id.uid).sub_path(disk_name, container, index);
-        let bound = self.ctx.host.bind_sub_path(Path::new(&root.host_path), sub_path, &target).await;
+        let binding = async {
+            let state = entry.state.lock().await;
+            let root = state.mounted.get(volume).ok_or_else(unknown)?;
+            let disk_name = state.disk_names.get(volume).map_or(volume, String::as_str);
+            let target = PodLayout::new(&self.ctx.root_dir, &id.uid).sub_path(disk_name, container, index);
+            let bound = self.ctx.host.bind_sub_path(Path::new(&root.host_path), sub_path, &target).await;
+            Ok::<_, String>((target, bound))
+        };
+        // A volume that hangs does not keep its pod from going.
+        let Some(bound) = entry.leaving.or(binding).await else { return Err(unknown()) };
+        let (target, bound) = bound?;
         let (what, error) = match bound {
             Ok(()) => return Ok(target.display().to_string()),
             Err(SubPathError::Create(error)) => ("create subPath directory", error),
@@ -230,6 +277,13 @@ impl Volumes {
                 uid.clone()
             })
             .collect()
+    }
+
+    /// Something about this pod alone has changed. Says whether it is known at all.
+    pub(crate) fn wake(&self, uid: &PodUid) -> bool {
+        let entry = self.known(uid);
+        entry.iter().for_each(|entry| entry.news.notify_waiters());
+        entry.is_some()
     }
 
     /// Whoever waits for something looks again.
@@ -253,8 +307,16 @@ impl Volumes {
     pub(crate) fn forget(&self, uid: &PodUid) {
         self.pods().remove(uid);
         self.inbox.forget(uid);
+        self.growth.forget(uid);
+        if let Some(certificates) = &self.ctx.certificates {
+            certificates.forget(uid);
+        }
         self.ctx.tenants.leave(uid);
         self.ctx.attachments.release(uid);
+    }
+
+    pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
+        self.pods().values().cloned().collect()
     }
 
     pub(crate) fn known(&self, uid: &PodUid) -> Option<Arc<Entry>> {

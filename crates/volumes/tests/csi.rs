@@ -73,7 +73,7 @@ fn an_inline_volume_lives_with_its_pod_and_its_driver_is_told_of_it() {
     world.api().put(
         "csidrivers",
         driver_object(json!({
-            "podInfoOnMount": true, "volumeLifecycleModes": ["Persistent", "Ephemeral"],
+            "podInfoOnMount": true, "volumeLifecycleModes": ["Persistent", "Ephemeral"], "requiresRepublish": true,
             "tokenRequests": [{ "audience": "vault", "expirationSeconds": 600 }, { "audience": "" }],
         })),
     );

@@ -220,8 +220,7 @@ async fn errors_of_projected_sources_are_told_together() {
     ]});
     let pod = pod(json!([{ "name": "p", "projected": projected }]));
     let expected = "MountVolume.SetUp failed for volume \"p\" : [configmap \"one\" not found, while getting \
-                    ClusterTrustBundle: clustertrustbundle.certificates.k8s.io \"b\" not found, projected source \
-                    `podCertificate` is not supported yet]";
+                    ClusterTrustBundle: clustertrustbundle.certificates.k8s.io \"b\" not found, unimplemented]";
     assert_eq!(agent.volumes.set_up(&pod).await.unwrap_err(), expected);
     assert_eq!(host.paths_below(folder("projected", "p")), [""; 0], "nothing is made for nothing");
 }

@@ -42,8 +42,14 @@ async fn check(rounds: Vec<Files>) {
     }
 }
 
+/// Each case is many files on a real disk: few, unless the environment asks for more.
+fn config() -> ProptestConfig {
+    let cases = std::env::var_os("PROPTEST_CASES").map_or(48, |_| ProptestConfig::default().cases);
+    ProptestConfig { failure_persistence: None, cases, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn a_volume_holds_what_was_written_last(

@@ -42,7 +42,7 @@ pub fn judge(options: &Options, folder: &Path) -> Result<Verdict> {
     let started = Instant::now();
     let Verdict { report, facts } = match options.suite {
         Suite::Node => job.on_the_machine(kubelet, images)?,
-        Suite::Shared | Suite::Full => job.in_a_cluster(kubelet, images)?,
+        Suite::Shared | Suite::Full | Suite::Wide => job.in_a_cluster(kubelet, images)?,
     };
     Ok(Verdict { report, facts: facts.with("minutes", started.elapsed().as_secs().div_ceil(60)) })
 }

@@ -20,20 +20,27 @@ pub enum Suite {
     Node,
     /// All that a cluster must pass to be called Kubernetes.
     Full,
+    /// What has no such mark in the suite for clusters and speaks of pods and volumes.
+    Wide,
 }
 
+/// Groups whose drivers live in images, clouds or servers that no test machine has.
+const OUT_OF_REACH: &str =
+    r"Driver: (csi-|pd\.csi|nfs|iscsi|azure|cinder|vsphere)|CSI [Mm]ock|\[DRA\]|\bNFS\b";
+
 #[derive(Debug, thiserror::Error)]
-#[error("it is one of `shared`, `node` and `full`")]
+#[error("it is one of `shared`, `node`, `full` and `wide`")]
 pub struct Unknown;
 
 impl Suite {
-    pub const ALL: [Suite; 3] = [Suite::Shared, Suite::Node, Suite::Full];
+    pub const ALL: [Suite; 4] = [Suite::Shared, Suite::Node, Suite::Full, Suite::Wide];
 
     pub fn name(self) -> &'static str {
         match self {
             Suite::Shared => "shared",
             Suite::Node => "node",
             Suite::Full => "full",
+            Suite::Wide => "wide",
         }
     }
 
@@ -41,6 +48,9 @@ impl Suite {
         match self {
             Suite::Shared | Suite::Node => "NodeConformance",
             Suite::Full => "Conformance",
+            Suite::Wide => {
+                "(sig-node || sig-storage) && !NodeConformance && !Conformance && !Disruptive && !/^Feature:/"
+            }
         }
     }
 
@@ -48,7 +58,7 @@ impl Suite {
     /// seconds in their containers and have a kubelet that logs more.
     fn processes(self) -> usize {
         match self {
-            Suite::Shared | Suite::Full => 6,
+            Suite::Shared | Suite::Full | Suite::Wide => 6,
             Suite::Node => 4,
         }
     }
@@ -115,8 +125,13 @@ fn selection(suite: Suite, serial: bool, focus: Option<String>, skip: Option<Str
         // What the node suite has in common with the shared one is judged there.
         not_in: (suite == Suite::Node).then(|| "test/e2e/common/".to_owned()),
         focus,
-        skip,
+        skip: if suite == Suite::Wide { Some(either(OUT_OF_REACH, skip)) } else { skip },
     }
+}
+
+/// A regular expression for what one of the two matches.
+fn either(one: &str, other: Option<String>) -> String {
+    other.map_or_else(|| one.to_owned(), |other| format!("{one}|{other}"))
 }
 
 #[cfg(test)]
@@ -139,13 +154,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_out_of_reach_is_left_out_with_what_the_caller_leaves_out() {
+        let chosen = selection(Suite::Wide, false, None, Some("Slow".into()));
+        assert!(chosen.skip.is_some_and(|skip| skip.starts_with(OUT_OF_REACH) && skip.ends_with("|Slow")));
+        assert_eq!(selection(Suite::Wide, false, None, None).skip.as_deref(), Some(OUT_OF_REACH));
+    }
+
+    #[test]
     fn suites_go_by_their_names() {
         assert!(
             Suite::ALL.into_iter().all(|suite| suite.name().parse::<Suite>().is_ok_and(|same| same == suite))
         );
         assert_eq!(
             "all".parse::<Suite>().unwrap_err().to_string(),
-            "it is one of `shared`, `node` and `full`"
+            "it is one of `shared`, `node`, `full` and `wide`"
         );
     }
 }

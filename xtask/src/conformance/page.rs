@@ -28,7 +28,8 @@ images' doing, and said below.
 
 - `shared`: the specs marked `NodeConformance` in the suite for clusters, on a cluster of one node;
 - `node`: those that only the node suite has; it starts the kubelet itself and brings its own API server;
-- `full`: the specs marked `Conformance`, on a cluster with kube-proxy and CoreDNS.
+- `full`: the specs marked `Conformance`, on a cluster with kube-proxy and CoreDNS;
+- `wide`: specs of pods and volumes without such a mark, where their drivers are to be had; run in parts so far, with `--focus`.
 
 Specs that must run alone (`Serial`) are run by `--serial`. Specs marked `Flaky` are left out.
 ";

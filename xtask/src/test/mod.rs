@@ -1,18 +1,19 @@
 //! `test`: everything that must hold, stage by stage, with one summary at the end.
 
 mod invariants;
+mod programs;
 mod sources;
 mod tally;
 mod targets;
 
-use std::io::{BufRead, BufReader, IsTerminal};
-use std::process::{ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use crablet_testbed::guard::{self, Group};
 use crablet_testbed::{Flavor, cluster, csi, packages, pinned, say, scratch};
 
+use self::programs::Ground;
 use self::tally::Tally;
 use self::targets::Only;
 use crate::args::Args;
@@ -37,7 +38,17 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
         report.stage("lints", || cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
         report.stage("invariants", invariants::check);
     }
-    report.stage("tests", || cargo_test(only, &runtimes, clusters, &mut tally));
+    let ground = Ground { runtimes, clusters };
+    match only {
+        Some(only) => {
+            report.stage("tests", || ground.run(only, &mut tally));
+        }
+        None => {
+            if report.stage("test programs", || cargo(&["test", "--workspace", "--no-run"])) {
+                report.stage("tests", || ground.run_all(&mut tally));
+            }
+        }
+    }
     // A test that was killed (by a time limit, by hand) could not clean up after itself.
     scratch::sweep()?;
     println!("\n{}", report.render());
@@ -73,34 +84,6 @@ fn cargo(args: &[&str]) -> Result<()> {
     let status = child.wait()?;
     if !status.success() {
         bail!("`cargo {}` failed", args[0]);
-    }
-    Ok(())
-}
-
-/// Runs the tests, shows their output as it comes, and counts from cargo's own result lines.
-fn cargo_test(only: Option<Only>, runtimes: &str, clusters: bool, tally: &mut Tally) -> Result<()> {
-    let mut command = workspace::cargo();
-    command.args(["test", "--no-fail-fast"]);
-    match only {
-        None => command.arg("--workspace"),
-        Some(only) => command.args(targets::arguments(only)?),
-    };
-    if std::io::stdout().is_terminal() {
-        command.args(["--color", "always"]);
-    }
-    command.env("CRABLET_TEST_RUNTIMES", runtimes);
-    command.env("CRABLET_TEST_CLUSTER", if clusters { "yes" } else { "no" });
-    let mut child = command.stdout(Stdio::piped()).spawn()?;
-    let _group = Group::of(&child);
-    let output = BufReader::new(child.stdout.take().context("the pipe was asked for")?);
-    for line in output.split(b'\n') {
-        let line = line?;
-        let line = String::from_utf8_lossy(&line);
-        println!("{line}");
-        tally.read(&line);
-    }
-    if !child.wait()?.success() {
-        bail!("`cargo test` failed");
     }
     Ok(())
 }

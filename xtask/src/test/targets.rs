@@ -39,11 +39,11 @@ impl Only {
     }
 }
 
-/// Cargo's arguments that choose them.
-pub fn arguments(only: Only) -> Result<Vec<String>> {
+/// Cargo's arguments that choose the programs of these kinds.
+pub fn arguments(wanted: &[Only]) -> Result<Vec<String>> {
     let metadata = workspace::metadata()?;
     let mut arguments: Vec<String> = vec!["--workspace".into()];
-    if only == Only::Unit {
+    if wanted.contains(&Only::Unit) {
         arguments.extend(["--lib".into(), "--bins".into()]);
     }
     let mut chosen = 0;
@@ -53,13 +53,13 @@ pub fn arguments(only: Only) -> Result<Vec<String>> {
             continue;
         }
         for name in test_programs(package) {
-            if kind_of(package["name"].as_str().unwrap_or_default(), name) == only {
+            if wanted.contains(&kind_of(package["name"].as_str().unwrap_or_default(), name)) {
                 arguments.extend(["--test".into(), name.into()]);
                 chosen += 1;
             }
         }
     }
-    if chosen == 0 && only != Only::Unit {
+    if chosen == 0 && !wanted.contains(&Only::Unit) {
         anyhow::bail!("there is no test program of that kind yet");
     }
     Ok(arguments)

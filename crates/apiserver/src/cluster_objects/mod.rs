@@ -220,6 +220,12 @@ impl Objects for ClusterObjects {
         classes::handler(&self.classes, class).await
     }
 
+    fn referring(&self, key: &ObjectKey) -> Vec<PodUid> {
+        let registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
+        let referring = registered.iter().filter(|(_, keys)| keys.contains(key));
+        referring.map(|(uid, _)| uid.clone()).collect()
+    }
+
     fn changes(&self) -> broadcast::Receiver<ObjectKey> {
         self.changes.subscribe()
     }

@@ -1,4 +1,4 @@
-//! Events about pods and about the node, correlated as upstream does it and sent to the API server.
+//! Events about pods, their claims and the node, correlated as upstream does it and sent to the API server.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crablet_model::events::{Event, NodeEvent};
+use crablet_model::events::{ClaimEvent, Event, NodeEvent};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -66,6 +66,10 @@ impl Recorder {
 
     pub fn pod(&self, event: Event) {
         self.take(Occurrence::of_pod(event, (self.now)()));
+    }
+
+    pub fn claim(&self, event: ClaimEvent) {
+        self.take(Occurrence::of_claim(event, (self.now)()));
     }
 
     pub fn node(&self, event: NodeEvent) {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crablet_model::events::{Event, EventKind, NodeEvent};
+use crablet_model::events::{ClaimEvent, Event, EventKind, NodeEvent};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -45,6 +45,17 @@ impl Occurrence {
             field_path: event.field_path(),
         };
         Self { at, kind: event.kind, reason: event.reason, message: event.message, involved }
+    }
+
+    pub fn of_claim(event: ClaimEvent, at: Timestamp) -> Self {
+        let involved = Involved {
+            kind: "PersistentVolumeClaim",
+            namespace: event.namespace,
+            name: event.name,
+            uid: event.uid,
+            field_path: None,
+        };
+        Self { at, kind: event.kind, reason: event.reason.into(), message: event.message, involved }
     }
 
     pub fn of_node(event: NodeEvent, node: &str, at: Timestamp) -> Self {

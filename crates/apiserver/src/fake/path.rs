@@ -20,6 +20,7 @@ const RESOURCES: &[(&str, &str, &str, bool)] = &[
     ("csinodes", "apis/storage.k8s.io/v1", "CSINode", false),
     ("volumeattachments", "apis/storage.k8s.io/v1", "VolumeAttachment", false),
     ("certificatesigningrequests", "apis/certificates.k8s.io/v1", "CertificateSigningRequest", false),
+    ("podcertificaterequests", "apis/certificates.k8s.io/v1beta1", "PodCertificateRequest", true),
 ];
 
 /// A collection: `api/v1` and `pods`.

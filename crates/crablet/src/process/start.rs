@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use crablet_config::{KUBERNETES_VERSION, Settings};
 use crablet_host::lock::FileLock;
 use crablet_host::process::{set_oom_score_adj, set_open_files, user_id};
+use crablet_pods::ledger;
 use tracing::{error, info, warn};
 
 use super::{folders, join};
@@ -15,6 +16,9 @@ use super::{folders, join};
 pub struct Prepared {
     _lock: Option<FileLock>,
 }
+
+/// Gates that are closed by default, and behind which there is nothing about volumes yet.
+const WITHOUT_EFFECT: [&str; 2] = ["LocalStorageCapacityIsolationFSQuotaMonitoring", "ImageVolumeWithDigest"];
 
 /// The first lines of every log.
 pub fn introduce(settings: &Settings) {
@@ -26,6 +30,9 @@ pub fn introduce(settings: &Settings) {
     if !settings.not_yet.is_empty() {
         let settings = settings.not_yet.join(", ");
         warn!(settings, "These settings are accepted and have no effect in this version");
+    }
+    for gate in WITHOUT_EFFECT.iter().filter(|gate| settings.feature_gates.enabled(gate)) {
+        warn!(gate, "This feature gate is accepted and has no effect in this version");
     }
     let user = user_id();
     if user != 0 {
@@ -44,6 +51,7 @@ pub fn prepare(settings: &Settings) -> anyhow::Result<Prepared> {
     }
     take_limits(settings);
     folders::make(settings)?;
+    check_ledgers(settings)?;
     if settings.kubeconfig.is_some()
         && let Err(error) = crablet_volumes::linux::make_shared(&settings.root_dir)
     {
@@ -51,6 +59,17 @@ pub fn prepare(settings: &Settings) -> anyhow::Result<Prepared> {
         warn!(%path, %error, "Mounts of containers will not show outside of them: the root folder is not shared");
     }
     Ok(Prepared { _lock: lock })
+}
+
+/// What pods were granted must not be forgotten: a file that makes no sense is for an operator to remove, as upstream has it.
+fn check_ledgers(settings: &Settings) -> anyhow::Result<()> {
+    for name in [ledger::ALLOCATED, ledger::ACTUATED] {
+        let path = settings.root_dir.join(name);
+        if let Ok(content) = fs::read(&path) {
+            ledger::check(&path, &content).map_err(anyhow::Error::msg)?;
+        }
+    }
+    Ok(())
 }
 
 /// How the machine manages memory, as far as it decides whether the agent starts.

@@ -7,7 +7,7 @@ use crablet_apiserver::{ApiServer, Call, Lane};
 use crablet_config::Settings;
 use crablet_model::api;
 use crablet_node::NodeView;
-use crablet_planner::node::admission::{AdmissionNode, Sysctls};
+use crablet_planner::node::admission::{AdmissionNode, ResizeRules, Sysctls};
 use crablet_pods::admission::FreshNode;
 use tokio::sync::watch;
 
@@ -24,6 +24,9 @@ pub fn admission_node(settings: &Settings, machine: &Machine) -> AdmissionNode {
             .feature_gates
             .enabled("NodeDeclaredFeatures")
             .then(|| super::node::declared_features(settings)),
+        resizes: ResizeRules {
+            no_whole_pods: !settings.feature_gates.enabled("InPlacePodLevelResourcesVerticalScaling"),
+        },
         ..AdmissionNode::default()
     }
 }

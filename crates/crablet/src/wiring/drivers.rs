@@ -61,7 +61,7 @@ impl Handler for CsiHandler {
     }
 
     async fn deregister(&self, plugin: &Plugin) {
-        self.0.drivers().deregister(&plugin.name).await;
+        self.0.drivers().deregister(&plugin.name, &plugin.endpoint).await;
     }
 }
 

@@ -122,7 +122,7 @@ impl MainPort {
             started: SystemClock.now(),
             system_log_folder: SYSTEM_LOGS.into(),
             journalctl: "journalctl".into(),
-            configz: Bytes::copy_from_slice(settings.configz.0.as_bytes()),
+            configz: configz(settings),
             files: Arc::new(LinuxFiles),
             clock: Arc::new(SystemClock),
         };
@@ -130,6 +130,11 @@ impl MainPort {
         agent.tasks.spawn(server.serve(self.listener, std::future::pending()));
         Ok(())
     }
+}
+
+/// The body of `/configz`: all configurations of the process by their names, and this process has one.
+fn configz(settings: &Settings) -> Bytes {
+    format!(r#"{{"kubeletconfig":{}}}"#, &*settings.configz.0).into()
 }
 
 async fn certificate(

@@ -8,18 +8,22 @@ use crablet_apiserver::events::Recorder;
 use crablet_config::Settings;
 use crablet_cri::ErrorKind;
 use crablet_cri::client::CriClient;
-use crablet_model::events::{Event, NodeEvent};
+use crablet_model::cgroup::limits::{CgroupLimits, CgroupNow};
+use crablet_model::events::{ClaimEvent, Event, NodeEvent};
 use crablet_model::quantity::Quantity;
 use crablet_model::{PodRef, PodUid, api};
 use crablet_node::NodeEvents;
 use crablet_planner::pod::config::{MountedVolume, SubPath};
 use crablet_pods::events::EventSink;
-use crablet_pods::ports::{PodCgroups, PodVolumes};
+use crablet_pods::ports::{PodCgroups, PodVolumes, Refusal};
 use crablet_resources::{CgroupSettings, Cgroups, LinuxCgroups, NodeLimits};
 use crablet_volumes::{VolumeEvents, Volumes};
 use tokio::sync::OnceCell;
 
 use crate::machine::Machine;
+
+/// The reason of a pod whose volumes would be more than the node can have.
+const VOLUME_LIMIT: &str = "VolumeAttachmentLimitExceeded";
 
 /// Pods' volumes, as the pods room wants them.
 pub struct TheVolumes(pub Arc<Volumes>);
@@ -28,6 +32,11 @@ pub struct TheVolumes(pub Arc<Volumes>);
 impl PodVolumes for TheVolumes {
     async fn set_up(&self, pod: &api::Pod) -> Result<BTreeMap<String, MountedVolume>, String> {
         self.0.set_up(pod).await
+    }
+
+    async fn refusal(&self, id: &PodRef) -> Option<Refusal> {
+        let message = self.0.refusal(&id.uid).await?;
+        Some(Refusal { reason: VOLUME_LIMIT, message })
     }
 
     fn pod_changed(&self, id: &PodRef, json: &Arc<[u8]>) {
@@ -99,6 +108,27 @@ impl PodCgroups for RealCgroups {
         self.cgroups().await?.ensure_pod(pod).await
     }
 
+    async fn compare(&self, pod: &api::Pod) -> Result<Option<(CgroupLimits, CgroupNow)>, String> {
+        if !self.settings.per_qos {
+            return Ok(None);
+        }
+        let cgroups = self.cgroups().await?;
+        Ok(cgroups.wanted(pod).zip(cgroups.now(pod).await?))
+    }
+
+    async fn set(&self, pod: &api::Pod, limits: &CgroupLimits) -> Result<(), String> {
+        if !self.settings.per_qos {
+            return Ok(());
+        }
+        self.cgroups().await?.set(pod, limits).await
+    }
+
+    async fn recount(&self, pod: &api::Pod) {
+        if let Some(cgroups) = self.cgroups.get() {
+            cgroups.recount(pod).await;
+        }
+    }
+
     async fn remove(&self, uid: &PodUid) -> Result<(), String> {
         if !self.settings.per_qos {
             return Ok(());
@@ -153,6 +183,14 @@ impl EventSink for Events {
 impl VolumeEvents for Events {
     fn emit(&self, event: Event) {
         EventSink::emit(self, event);
+    }
+
+    fn emit_claim(&self, event: ClaimEvent) {
+        match &self.recorder {
+            Some(recorder) => recorder.claim(event),
+            // There are no claims without a cluster.
+            None => tracing::info!(reason = event.reason, event.message = event.message, "Event occurred"),
+        }
     }
 }
 

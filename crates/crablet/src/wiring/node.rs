@@ -19,7 +19,7 @@ use crablet_pods::cluster::Cluster;
 use crablet_pods::images::Images;
 use crablet_pods::pleg::RuntimeHealth;
 use crablet_volumes::NodeStorage;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -65,7 +65,7 @@ pub fn join(
     let joined = side.api.is_some();
     let ports = NodePorts {
         api: side.api,
-        clock: side.clock,
+        clock: side.clock.clone(),
         host: side.host,
         events: side.events,
         health: is_healthy,
@@ -77,7 +77,7 @@ pub fn join(
     let view = node.node();
     tasks.spawn(follow_health(side.health, state));
     if joined {
-        tasks.spawn(follow_images(side.runtime.clone(), side.images.pulled(), listed));
+        tasks.spawn(follow_images(side.runtime.clone(), side.clock.clone(), side.images.clone(), listed));
     }
     let told =
         ToldOfNode { facts: side.facts, admission: side.admission, storage: side.storage, known: side.known };
@@ -168,12 +168,16 @@ fn state_of(health: &RuntimeHealth, down: Option<&str>) -> RuntimeState {
 /// Keeps the list of images that the Node shows: looked at after pulls, and now and then without a reason.
 async fn follow_images(
     runtime: Arc<dyn Runtime>,
-    pulled: Arc<Notify>,
+    clock: Arc<dyn Clock>,
+    known: Arc<Images>,
     images: watch::Sender<Arc<Vec<api::ContainerImage>>>,
 ) {
+    let pulled = known.pulled();
     loop {
+        let asked_at = clock.now();
         match timeout(LIST_DEADLINE, runtime.list_images()).await {
             Ok(Ok(listed)) => {
+                known.forget_absent(&listed, asked_at).await;
                 let fresh = Arc::new(shown(listed));
                 images.send_if_modified(|known| {
                     let is_new = *known != fresh;
@@ -269,9 +273,13 @@ fn take_in(facts: &mut NodeFacts, node: &NodeView) {
     }
 }
 
+/// Other resources for a pod as a whole, and for init containers, while they run.
+const RESIZE_WHOLE: &str = "InPlacePodLevelResourcesVerticalScaling";
+const RESIZE_INIT: &str = "InPlacePodVerticalScalingInitContainers";
+
 /// Of what upstream's nodes declare, what is there. The API server relies upon it.
 pub fn declared_features(settings: &Settings) -> Vec<String> {
     let gate = |name: &&str| settings.feature_gates.enabled(name);
-    let there = [WEBSOCKETS, RESTART_ALL_CONTAINERS].into_iter().filter(gate);
+    let there = [WEBSOCKETS, RESIZE_WHOLE, RESIZE_INIT, RESTART_ALL_CONTAINERS].into_iter().filter(gate);
     if gate(&"NodeDeclaredFeatures") { there.map(str::to_owned).collect() } else { Vec::new() }
 }

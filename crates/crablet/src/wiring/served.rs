@@ -8,12 +8,16 @@ use crablet_pods::pleg::Hint;
 use crablet_pods::sources::{Refusal, Submitted};
 use crablet_pods::view::View;
 use crablet_server::{ManifestRefusal, Manifests, PodView, Stored};
+use prometheus::proto::MetricFamily;
 use tokio::sync::{mpsc, watch};
+
+use super::figured::Figured;
 
 /// What the outside may see of the pods.
 pub struct ServedView {
     pub view: Arc<View>,
     pub hints: mpsc::WeakSender<Hint>,
+    pub figured: Arc<Figured>,
 }
 
 impl PodView for ServedView {
@@ -41,6 +45,14 @@ impl PodView for ServedView {
             Some(_) => Err("the pod registry does not keep up".to_owned()),
             None => Err("the pod registry has ended".to_owned()),
         }
+    }
+
+    fn figures(&self) -> Vec<MetricFamily> {
+        self.figured.all()
+    }
+
+    fn probe_figures(&self) -> Vec<MetricFamily> {
+        self.figured.probes()
     }
 }
 

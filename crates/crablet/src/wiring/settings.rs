@@ -1,9 +1,13 @@
 //! What the parts are told of the configuration, each in its own words. The node's are in [`super::node`].
 
+use std::path::Path;
+use std::sync::Arc;
+
 use crablet_config::Settings;
 use crablet_planner::pod::NodeFacts;
 use crablet_pods::settings::Folders;
 use crablet_pods::sources::SourceSettings;
+use crablet_volumes::selinux::{PolicyLabels, Selinux};
 
 use crate::machine::Machine;
 
@@ -67,4 +71,11 @@ pub fn set_changeable(node: &mut NodeFacts, settings: &Settings) {
     node.cpu_period = i64::try_from(settings.cpu_cfs_quota_period.as_micros()).ok();
     node.seccomp_default = settings.seccomp_default;
     node.max_crash_loop_seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+}
+
+/// What volumes have to know of SELinux, where the machine has it.
+pub fn selinux(settings: &Settings, machine: &Machine) -> Option<Selinux> {
+    let labels = machine.selinux_enabled.then(|| PolicyLabels::read(Path::new("/")))??;
+    let every_access_mode = settings.feature_gates.enabled("SELinuxMount");
+    Some(Selinux { labels: Arc::new(labels), every_access_mode })
 }

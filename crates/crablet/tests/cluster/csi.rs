@@ -43,6 +43,8 @@ pub fn all(cluster: &Cluster) -> Result<()> {
         step!(this::a_volume_is_a_device),
         step!(this::a_group_owns_the_files_of_a_driver),
         step!(this::a_volume_grows),
+        step!(this::a_volume_grows_under_its_pod),
+        step!(this::figures_tell_of_volumes),
     ];
     let node = cluster.join(NodeOptions::new(kubelet()))?;
     let log = node.log_path().to_owned();
@@ -226,36 +228,85 @@ pub fn a_group_owns_the_files_of_a_driver(room: &Room<'_>) -> Result<()> {
     is_let_go_of(room, "shared")
 }
 
-/// What a resize controller would do is done by hand: it is not part of the test bed.
 pub fn a_volume_grows(room: &Room<'_>) -> Result<()> {
     room.create(&volume(room, "growing", json!({}))?)?;
     room.create(&claim(room, "growing", json!({})))?;
     room.wait("pvc/growing", "jsonpath={.status.phase}=Bound")?;
+    resize(room, "growing")?;
+    room.create_ready(&with_claim("grower", QUIET, "growing"))?;
+    has_grown(room, "grower", "growing")
+}
+
+pub fn a_volume_grows_under_its_pod(room: &Room<'_>) -> Result<()> {
+    room.create(&volume(room, "alive", json!({}))?)?;
+    room.create(&claim(room, "alive", json!({})))?;
+    room.create_ready(&with_claim("keeper", QUIET, "alive"))?;
+    let handle = handle_of(room, "alive");
+    ensure!(seen(&handle, "NodeExpandVolume")?.is_empty(), "it was expanded before it has grown");
+    resize(room, "alive")?;
+    // A kubelet may not watch claims: it looks about once a minute.
+    has_grown(room, "keeper", "alive")
+}
+
+/// What a resize controller would do is done by hand: it is not part of the test bed.
+fn resize(room: &Room<'_>, name: &str) -> Result<()> {
     let patch = json!({ "spec": { "capacity": { "storage": "20Mi" } } }).to_string();
-    room.kubectl(&["patch", "pv", &pv(room, "growing"), "--type=merge", "-p", &patch])?;
+    room.kubectl(&["patch", "pv", &pv(room, name), "--type=merge", "-p", &patch])?;
     let patch = json!({ "status": {
         "allocatedResources": { "storage": "20Mi" },
         "allocatedResourceStatuses": { "storage": "NodeResizePending" },
-    } });
-    room.kubectl(&[
-        "patch",
-        "pvc",
-        "growing",
-        "--subresource=status",
-        "--type=merge",
-        "-p",
-        &patch.to_string(),
-    ])?;
-    room.create_ready(&with_claim("grower", QUIET, "growing"))?;
-    room.wait("pvc/growing", "jsonpath={.status.capacity.storage}=20Mi")?;
-    let status = room.get("pvc/growing")?["status"].clone();
+    } })
+    .to_string();
+    room.kubectl(&["patch", "pvc", name, "--subresource=status", "--type=merge", "-p", &patch]).map(drop)
+}
+
+fn has_grown(room: &Room<'_>, pod: &str, name: &str) -> Result<()> {
+    room.wait(&format!("pvc/{name}"), "jsonpath={.status.capacity.storage}=20Mi")?;
+    let status = room.get(&format!("pvc/{name}"))?["status"].clone();
     ensure!(status["allocatedResourceStatuses"].is_null(), "the claim still says {status}");
-    let expanded = seen(&handle_of(room, "growing"), "NodeExpandVolume")?;
+    let expanded = seen(&handle_of(room, name), "NodeExpandVolume")?;
     ensure!(expanded.first().is_some_and(|seen| seen["bytes"] == 20 << 20), "{expanded:?}");
-    let told = room.event("pod/grower", "FileSystemResizeSuccessful")?;
-    ensure_has(&told, &["MountVolume.NodeExpandVolume succeeded for volume"])?;
-    room.delete(&["pod", "grower"])?;
-    is_let_go_of(room, "growing")
+    let text = format!("MountVolume.NodeExpandVolume succeeded for volume {:?} node", pv(room, name));
+    for object in [format!("pod/{pod}"), format!("pvc/{name}")] {
+        ensure_has(&room.event(&object, "FileSystemResizeSuccessful")?, &[&text])?;
+    }
+    room.delete(&["pod", pod])?;
+    is_let_go_of(room, name)
+}
+
+pub fn figures_tell_of_volumes(room: &Room<'_>) -> Result<()> {
+    room.create(&volume(room, "measured", json!({}))?)?;
+    room.create(&claim(room, "measured", json!({})))?;
+    let content = with_driver(|driver| Ok(driver.content(&handle_of(room, "measured"))))?;
+    fs::write(content.join("data"), [0; 1000])?;
+    room.create_ready(&with_claim("measurer", QUIET, "measured"))?;
+    let namespace = room.namespace();
+    let plugin = format!("kubernetes.io/csi:{DRIVER}");
+    let of_claim = format!("{{namespace=\"{namespace}\",persistentvolumeclaim=\"measured\"}}");
+    let staged = format!(
+        "csi_operations_seconds_count{{driver_name=\"{DRIVER}\",grpc_status_code=\"OK\",\
+         method_name=\"/csi.v1.Node/NodeStageVolume\",migrated=\"false\"}} "
+    );
+    let mounted = format!(
+        "storage_operation_duration_seconds_count{{migrated=\"false\",operation_name=\"volume_mount\",\
+         status=\"success\",volume_plugin=\"{plugin}\"}} "
+    );
+    let whole = format!(
+        "volume_operation_total_seconds_count{{operation_name=\"overall_volume_mount\",\
+         plugin_name=\"{plugin}\"}} "
+    );
+    let total =
+        format!("volume_manager_total_volumes{{plugin_name=\"{plugin}\",state=\"actual_state_of_world\"}} ");
+    let full = format!("kubelet_volume_stats_capacity_bytes{of_claim} 1.048576e+07");
+    let used = format!("kubelet_volume_stats_used_bytes{of_claim} 1000");
+    // Kubelets measure volumes about once a minute.
+    room.until("the figures tell of the volume", || {
+        let figures = room.kubectl(&["get", "--raw", "/api/v1/nodes/node/proxy/metrics"])?;
+        let has = |part: &str| figures.lines().any(|line| line.starts_with(part));
+        Ok([staged.as_str(), &mounted, &whole, &total, &full, &used].into_iter().all(has))
+    })?;
+    room.delete(&["pod", "measurer"])?;
+    is_let_go_of(room, "measured")
 }
 
 /// While the driver is away a pod waits and says for what; it runs as soon as the driver is back.

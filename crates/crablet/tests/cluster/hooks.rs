@@ -26,10 +26,10 @@ pub fn commands_run_at_begin_and_end(room: &Room<'_>) -> Result<()> {
     let end = "sleep 1; echo before the end >> /room/diary";
     let mut pod = hooked(room, "told", json!({ "postStart": command(begin), "preStop": command(end) }));
     // The hook is part of the start, and the second container waits for that of the first.
-    let mut second = shell("second", "echo second begins >> /room/diary; sleep 3600");
+    let second = "trap 'exit 0' TERM; echo second begins >> /room/diary; while true; do sleep 0.1; done";
+    let mut second = shell("second", second);
     second["volumeMounts"] = pod["spec"]["containers"][0]["volumeMounts"].clone();
     pod["spec"]["containers"].as_array_mut().context("a list")?.push(second);
-    pod["spec"]["terminationGracePeriodSeconds"] = json!(5);
     room.create_ready(&pod)?;
     room.until("the second container's words", || Ok(lines(room).len() == 3))?;
     room.delete(&["pod", "told"])?;
@@ -115,7 +115,8 @@ pub fn a_failed_end_is_told(room: &Room<'_>) -> Result<()> {
 pub fn the_grace_is_longer_than_no_hook(room: &Room<'_>) -> Result<()> {
     let endless = command("echo waiting >> /room/diary; sleep 3600");
     let mut pod = hooked(room, "endless", json!({ "preStop": endless }));
-    pod["spec"]["terminationGracePeriodSeconds"] = json!(4);
+    // Enough for a hook to begin on a busy machine.
+    pod["spec"]["terminationGracePeriodSeconds"] = json!(15);
     room.create_ready(&pod)?;
     room.until("its begin", || Ok(lines(room).len() == 1))?;
     room.delete(&["pod", "endless"])?;

@@ -40,13 +40,13 @@ fn see_the_room(containers: &mut Value) {
     }
 }
 
-fn with_init(mut pod: Value, mut init: Value) -> Value {
+pub fn with_init(mut pod: Value, mut init: Value) -> Value {
     see_the_room(&mut init);
     pod["spec"]["initContainers"] = init;
     pod
 }
 
-fn sidecar(name: &str) -> Value {
+pub fn sidecar(name: &str) -> Value {
     let mut container = shell(name, &diary(name));
     container["restartPolicy"] = json!("Always");
     container

@@ -2,8 +2,11 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use crablet_testbed::cluster::Cluster;
 use crablet_testbed::suites::registry;
 use serde_json::{Value, json};
@@ -15,12 +18,19 @@ use super::{private, whole_node};
 const OF: &str = "crablet.test";
 const WITH_SECRETS: &str = "secrets.test";
 const WITH_PROGRAM: &str = "program.test";
+const WITH_TOKENS: &str = "tokens.test";
+/// Whom tokens for a program are meant for, and what an account has to say to be known to it.
+const AUDIENCE: &str = "registry.crablet.test";
+const ANNOTATION: &str = "crablet.test/reads";
 const LOGIN: (&str, &str) = ("reader", "only-for-readers");
 
 pub fn all(cluster: &Cluster) -> Result<()> {
-    const STEPS: &[Step] =
-        &[step!(private::a_secret_opens_an_image), step!(private::a_program_knows_the_password)];
-    for name in [WITH_SECRETS, WITH_PROGRAM] {
+    const STEPS: &[Step] = &[
+        step!(private::a_secret_opens_an_image),
+        step!(private::a_program_knows_the_password),
+        step!(private::a_program_is_shown_who_asks),
+    ];
+    for name in [WITH_SECRETS, WITH_PROGRAM, WITH_TOKENS] {
         registry::start_private(cluster.containerd(), name, OF, LOGIN)?;
     }
     let mut options = whole_node::options();
@@ -33,17 +43,22 @@ pub fn all(cluster: &Cluster) -> Result<()> {
 fn with_program(cluster: &Cluster) -> Result<[String; 2]> {
     let folder = cluster.dir().join("knows");
     fs::create_dir_all(&folder)?;
-    let answer = json!({
-        "kind": "CredentialProviderResponse",
-        "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
-        "cacheKeyType": "Registry",
-        "cacheDuration": "10m",
-        "auth": { WITH_PROGRAM: { "username": LOGIN.0, "password": LOGIN.1 } },
-    });
-    let program = folder.join("knows-it");
-    fs::write(&program, format!("#!/bin/sh\ncat > /dev/null\ncat <<'EOF'\n{answer}\nEOF\n"))?;
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    let asked = folder.join("asked");
+    write_program(&folder.join("knows-it"), WITH_PROGRAM, "/dev/null")?;
+    write_program(&folder.join("looks-who-asks"), WITH_TOKENS, &asked.display().to_string())?;
     let config = folder.join("config.json");
+    let looks = json!({
+        "name": "looks-who-asks",
+        "matchImages": [WITH_TOKENS],
+        "defaultCacheDuration": "0s",
+        "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+        "tokenAttributes": {
+            "serviceAccountTokenAudience": AUDIENCE,
+            "cacheType": "ServiceAccount",
+            "requireServiceAccount": true,
+            "requiredServiceAccountAnnotationKeys": [ANNOTATION],
+        },
+    });
     let provider = json!({
         "name": "knows-it",
         "matchImages": [WITH_PROGRAM],
@@ -53,13 +68,26 @@ fn with_program(cluster: &Cluster) -> Result<[String; 2]> {
     let text = json!({
         "apiVersion": "kubelet.config.k8s.io/v1",
         "kind": "CredentialProviderConfig",
-        "providers": [provider],
+        "providers": [provider, looks],
     });
     fs::write(&config, text.to_string())?;
     Ok([
         format!("--image-credential-provider-config={}", config.display()),
         format!("--image-credential-provider-bin-dir={}", folder.display()),
     ])
+}
+
+/// It keeps what it was asked, and knows the password of one registry.
+fn write_program(path: &Path, registry: &str, asked: &str) -> Result<()> {
+    let answer = json!({
+        "kind": "CredentialProviderResponse",
+        "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+        "cacheKeyType": "Registry",
+        "cacheDuration": "10m",
+        "auth": { registry: { "username": LOGIN.0, "password": LOGIN.1 } },
+    });
+    fs::write(path, format!("#!/bin/sh\ncat > {asked}\ncat <<'EOF'\n{answer}\nEOF\n"))?;
+    Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o755))?)
 }
 
 /// A pod of busybox from one of the registries.
@@ -119,4 +147,35 @@ pub fn a_program_knows_the_password(room: &Room<'_>) -> Result<()> {
     room.create_ready(&pod("reader", WITH_PROGRAM, "Always", &[]))?;
     // What every pod could have pulled is for every pod.
     room.create_ready(&pod("second", WITH_PROGRAM, "Never", &[]))
+}
+
+pub fn a_program_is_shown_who_asks(room: &Room<'_>) -> Result<()> {
+    // A node may not ask for tokens for just anybody.
+    let rule = json!({
+        "apiGroups": [""], "resources": [AUDIENCE], "verbs": ["request-serviceaccounts-token-audience"],
+    });
+    room.create(&json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": { "name": "tokens-for-registry" }, "rules": [rule],
+    }))?;
+    let binding = ["--clusterrole=tokens-for-registry", "--group=system:nodes"];
+    room.kubectl(&[&["create", "clusterrolebinding", "tokens-for-registry"][..], &binding].concat())?;
+    denied(room, &pod("stranger", WITH_TOKENS, "Always", &[]), &["ErrImagePull", "ImagePullBackOff"])?;
+    room.delete(&["pod", "stranger"])?;
+
+    room.kubectl(&["annotate", "serviceaccount", "default", &format!("{ANNOTATION}=all")])?;
+    room.create_ready(&pod("reader", WITH_TOKENS, "Always", &[]))?;
+    let asked: Value = serde_json::from_slice(&fs::read(room.cluster.dir().join("knows/asked"))?)?;
+    let image = format!("{WITH_TOKENS}/busybox");
+    ensure!(asked["image"] == image, "it was asked for {}", asked["image"]);
+    let annotations = json!({ ANNOTATION: "all" });
+    ensure!(asked["serviceAccountAnnotations"] == annotations, "{}", asked["serviceAccountAnnotations"]);
+    let token = asked["serviceAccountToken"].as_str().context("it was shown no token")?;
+    let claims = token.split('.').nth(1).context("what it was shown is no token")?;
+    let claims: Value = serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(claims)?)?;
+    ensure!(claims["aud"] == json!([AUDIENCE]), "it is meant for {}", claims["aud"]);
+    let subject = format!("system:serviceaccount:{}:default", room.namespace());
+    ensure!(claims["sub"] == subject, "it is of {}", claims["sub"]);
+    ensure!(claims["kubernetes.io"]["pod"]["name"] == "reader", "it is not bound to the pod: {claims:#}");
+    Ok(())
 }

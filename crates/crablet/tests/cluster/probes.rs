@@ -7,7 +7,7 @@ use crablet_testbed::cluster::{Cluster, NodeOptions};
 use serde_json::{Value, json};
 
 use super::pods::with_folder;
-use super::support::{QUIET, Room, Step, kubelet, main_container, shell_pod, side_by_side, step};
+use super::support::{QUIET, Room, Step, ensure_has, kubelet, main_container, shell_pod, side_by_side, step};
 
 use super::probes as this;
 
@@ -132,7 +132,25 @@ pub fn readiness_comes_and_goes(room: &Room<'_>) -> Result<()> {
     let main = main_container(&pod);
     ensure!(main["restartCount"] == 0 && main["ready"] == false, "afterwards: {main:#}");
     ensure!(condition(&pod, "ContainersReady")["status"] == "False", "{:#}", pod["status"]["conditions"]);
-    room.delete(&["pod", "moody"])
+    figures_tell_of(room, &pod)
+}
+
+/// How often and how long, for as long as there is somebody to ask.
+fn figures_tell_of(room: &Room<'_>, pod: &Value) -> Result<()> {
+    let read = |path: &str| room.kubectl(&["get", "--raw", &format!("/api/v1/nodes/node/proxy{path}")]);
+    let (namespace, uid) = (room.namespace(), pod["metadata"]["uid"].as_str().unwrap_or_default());
+    let figures = read("/metrics/probes")?;
+    let of_pod = format!("container=\"main\",namespace=\"{namespace}\",pod=\"moody\"");
+    for (kind, result) in [("Liveness", "successful"), ("Readiness", "successful"), ("Readiness", "failed")] {
+        let count = format!(
+            "prober_probe_total{{{of_pod},pod_uid=\"{uid}\",probe_type=\"{kind}\",result=\"{result}\"}} "
+        );
+        let took = format!("prober_probe_duration_seconds_count{{{of_pod},probe_type=\"{kind}\"}} ");
+        ensure_has(&figures, &[&count, &took])?;
+    }
+    ensure_has(&read("/metrics")?, &["kubelet_started_containers_total{container_type=\"container\"} "])?;
+    room.delete(&["pod", "moody"])?;
+    room.until("the figures of the pod are gone", || Ok(!read("/metrics/probes")?.contains(&of_pod)))
 }
 
 pub fn the_startup_probe_holds_the_others_back(room: &Room<'_>) -> Result<()> {

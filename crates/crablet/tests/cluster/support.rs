@@ -168,6 +168,11 @@ impl<'a> Room<'a> {
 
     /// Waits for an event and gives its message. Events are sent when there is time for them.
     pub fn event(&self, object: &str, reason: &str) -> Result<String> {
+        self.event_saying(object, reason, "")
+    }
+
+    /// The same for one whose message has this in it: a busy machine may have told of something else first.
+    pub fn event_saying(&self, object: &str, reason: &str, part: &str) -> Result<String> {
         let (kind, name) = object.split_once('/').context("as `pod/web`")?;
         // Events about nodes are kept there.
         let namespace = if kind == "node" { "default" } else { &self.namespace };
@@ -175,7 +180,8 @@ impl<'a> Room<'a> {
         let shown = "jsonpath={.message}{\"\\n\"}";
         let mut events =
             self.follow(&["--namespace", namespace, "get", "events", &about, "--watch", "-o", shown])?;
-        events.until(|_| true).with_context(|| format!("no event `{reason}` of {object}"))
+        let found = events.until(|line| line.contains(part));
+        found.with_context(|| format!("no event `{reason}` of {object} with `{part}`"))
     }
 
     /// Containers (not sandboxes) of a pod that the runtime knows, running or not, by their labels.

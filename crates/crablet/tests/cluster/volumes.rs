@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
-use super::support::{QUIET, Room, ensure_has, shell, shell_pod};
+use super::support::{QUIET, Room, shell, shell_pod};
 
 /// Prints `name=value` for all that it was given, then waits for news in the config map's file.
 const READER: &str = r#"
@@ -136,7 +136,7 @@ pub fn what_is_missing_is_waited_for(room: &Room<'_>) -> Result<()> {
     reads["spec"]["containers"][0]["envFrom"] = json!([{ "secretRef": { "name": "late" } }]);
     room.create(&mounts)?;
     room.create(&reads)?;
-    ensure_has(&room.event("pod/mounts", "FailedMount")?, &["secret \"late\" not found"])?;
+    room.event_saying("pod/mounts", "FailedMount", "secret \"late\" not found")?;
     let reason = "jsonpath={.status.containerStatuses[0].state.waiting.reason}=CreateContainerConfigError";
     room.wait("pod/reads", reason)?;
     room.kubectl(&["create", "secret", "generic", "late", "--from-literal=word=now"])?;

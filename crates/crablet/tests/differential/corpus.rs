@@ -10,11 +10,12 @@
 //! | `waiting REASON` | has a container that waits for this reason |
 //! | `restarted` | has a container that runs again |
 //! | `ephemeral` | has an ephemeral container that runs or has ended |
+//! | `event REASON` | has been told so, and stays as it is |
 //! | `ONE or ANOTHER` | whichever the machine lets it be |
 //!
 //! Then `metadata`, if there is any, and `spec`. Containers without an image have a shell's, and those without a command
 //! or arguments do nothing until they are told to end. A second document is the list of ephemeral containers that the
-//! pod gets once it runs.
+//! pod gets once it runs. `SCRATCH` stands for a folder of the run that pods may use, `BUSYBOX` and `WEB` for images.
 
 use std::fs;
 use std::path::Path;
@@ -41,6 +42,7 @@ pub enum Until {
     Waiting(String),
     Restarted,
     Ephemeral,
+    Told(String),
     Either(Box<Until>, Box<Until>),
 }
 
@@ -116,6 +118,7 @@ impl Until {
         }
         match text.split_once(' ') {
             Some(("waiting", reason)) => Until::Waiting(reason.trim().to_owned()),
+            Some(("event", reason)) => Until::Told(reason.trim().to_owned()),
             _ => match text.trim() {
                 "ready" => Until::Ready,
                 "running" => Until::Running,
@@ -131,14 +134,16 @@ impl Until {
         matches!(self, Until::Waiting(_) | Until::Restarted | Until::Either(..))
     }
 
-    pub fn holds(&self, status: &Value) -> bool {
+    /// Whether a pod of this status, that was told these events, is where its case wants it.
+    pub fn holds(&self, status: &Value, events: &[&Value]) -> bool {
         let condition = |kind: &str| {
             let all = status["conditions"].as_array().into_iter().flatten();
             all.filter(|one| one["type"] == kind).any(|one| one["status"] == "True")
         };
         let list = |name: &str| status[name].as_array().map(Vec::as_slice).unwrap_or_default();
         let regular = list("containerStatuses");
-        let mut all = list("initContainerStatuses").iter().chain(regular);
+        let ephemeral = list("ephemeralContainerStatuses");
+        let mut all = list("initContainerStatuses").iter().chain(regular).chain(ephemeral);
         match self {
             Until::Ready => condition("Ready"),
             Until::Running => {
@@ -149,8 +154,9 @@ impl Until {
             Until::Restarted => all.any(|one| {
                 one["restartCount"].as_u64().unwrap_or(0) > 0 && one["state"]["running"].is_object()
             }),
-            Until::Either(one, other) => one.holds(status) || other.holds(status),
-            Until::Ephemeral => list("ephemeralContainerStatuses").iter().any(|one| {
+            Until::Told(reason) => events.iter().any(|event| event["reason"] == **reason),
+            Until::Either(one, other) => one.holds(status, events) || other.holds(status, events),
+            Until::Ephemeral => ephemeral.iter().any(|one| {
                 let state = &one["state"];
                 state["running"].is_object() || state["terminated"].is_object()
             }),

@@ -1,31 +1,40 @@
 //! One kubelet with all the pods: what it did with them.
 
-use std::collections::BTreeMap;
-use std::io::Write;
-use std::process::Stdio;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use crablet_proxy::{CriOptions, CriProxy, Values};
-use crablet_testbed::cluster::{Cluster, Kubelet, NodeOptions};
-use crablet_testbed::wait::{self, Deadline};
+use crablet_testbed::cluster::{Cluster, Kubelet, Node, NodeOptions};
+use crablet_testbed::wait::Deadline;
 use serde_json::{Value, json};
 
-use super::alike;
 use super::corpus::{self, Case};
+use super::watch::{Watch, feed};
+use crate::alike;
 
 /// Longer than anything takes on a busy machine; who waits this long has failed.
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_secs(300);
 const NODE: &str = "node";
 const NAMESPACE: &str = "corpus";
+/// Reasons of events that a pod's end brings.
+const AT_THE_END: [&str; 2] = ["Killing", "FailedPreStopHook"];
+/// As many pods as there are addresses for.
+const BATCH: usize = 200;
 
 /// What one kubelet did.
+#[derive(Default)]
 pub struct Seen {
     pods: BTreeMap<String, Value>,
+    /// Of all its pods, also of those that never got where they were wanted.
+    uids: Vec<Value>,
     /// Method and request of each call to the runtime, in order.
     calls: Vec<(String, Value)>,
-    /// Words that are this run's own, and what stands for them.
-    own: Vec<(String, String)>,
+    /// Of the pods' whole life.
+    events: Vec<Value>,
+    own: Vec<alike::Own>,
 }
 
 /// The first of each kind for a pod, by a name such as `CreateContainer main`. Later ones are restarts.
@@ -56,13 +65,29 @@ impl Seen {
             if *of == *case.name {
                 let key = format!("{method} {container}");
                 let first = requests.entry(key.trim_end().to_owned());
-                first.or_insert_with(|| alike::request(request.clone(), &self.own));
+                first.or_insert_with(|| alike::request(request, &self.own));
             }
         }
         requests
     }
+
+    /// What a user is told of the pod, each thing once: how often depends on when one looks.
+    pub fn events(&self, case: &Case) -> BTreeSet<String> {
+        let of = self.events.iter().filter(|event| event["involvedObject"]["name"] == *case.name);
+        of.map(|event| {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let place = text(&event["involvedObject"]["fieldPath"]);
+            let message = text(&event["message"]);
+            // Put before them once there were many that differ in a word.
+            let message = message.strip_prefix("(combined from similar events): ").unwrap_or(&message);
+            let message = alike::mask::text(message, &self.own);
+            format!("{} {} {place}: {message}", text(&event["type"]), text(&event["reason"]))
+        })
+        .collect()
+    }
 }
 
+/// Gives all the pods to one kubelet, a batch after the other: there are not addresses for all of them at once.
 pub fn run(cluster: &Cluster, kubelet: Kubelet, cases: &[Case]) -> Result<Seen> {
     let (begin, name) = (Instant::now(), kubelet.name());
     let folder = cluster.dir();
@@ -74,23 +99,51 @@ pub fn run(cluster: &Cluster, kubelet: Kubelet, cases: &[Case]) -> Result<Seen> 
         flags: vec!["--max-pods=400".into(), "--allowed-unsafe-sysctls=net.core.somaxconn".into()],
         ..NodeOptions::new(kubelet)
     })?;
-    create_pods(cluster, cases)?;
-    let pods = settled(cluster, cases)?;
-    let seen = Seen { own: own_words(cluster, &pods)?, pods, calls: calls(&proxy) };
-    eprintln!("{name}: {} pods had settled after {:.0?}", cases.len(), begin.elapsed());
-    cluster.kubectl(&["delete", "namespace", NAMESPACE, "--timeout=300s"])?;
-    eprintln!("{name}: and were gone after {:.0?}", begin.elapsed());
+    put_profile(&node)?;
+    let _ = fs::remove_dir_all(scratch(cluster));
+    fs::create_dir_all(scratch(cluster))?;
+    create_objects(cluster)?;
+    let mut seen = Seen { own: own_words(cluster)?, ..Seen::default() };
+    for batch in cases.chunks(BATCH) {
+        create_pods(cluster, batch)?;
+        let mut pods = settled(cluster, batch)?;
+        eprintln!("{name}: {} pods had settled after {:.0?}", pods.len(), begin.elapsed());
+        seen.uids.extend(self::pods(cluster)?.into_values().map(|mut pod| pod["metadata"]["uid"].take()));
+        seen.pods.append(&mut pods);
+        seen.events.extend(items(cluster, "events")?);
+        cluster.kubectl(&["delete", "pods", "--all", "--namespace", NAMESPACE, "--timeout=300s"])?;
+        eprintln!("{name}: and were gone after {:.0?}", begin.elapsed());
+    }
+    seen.calls = calls(&proxy);
+    // Of the end itself only what is meant for it: what else is told then is chance, as of a probe that met it.
+    let mut events = items(cluster, "events")?;
+    events.retain(|event| AT_THE_END.iter().any(|reason| event["reason"] == *reason));
+    seen.events.extend(events);
+    // Those of the other kubelet's pods are there, too.
+    seen.events.retain(|event| seen.uids.contains(&event["involvedObject"]["uid"]));
     drop(node);
     Ok(seen)
 }
 
-fn create_pods(cluster: &Cluster, cases: &[Case]) -> Result<()> {
-    cluster.kubectl(&["create", "namespace", NAMESPACE])?;
+/// A profile of seccomp that forbids nothing.
+fn put_profile(node: &Node) -> Result<()> {
+    let folder = node.home().join("root/seccomp/corpus");
+    fs::create_dir_all(&folder)?;
+    Ok(fs::write(folder.join("allow.json"), r#"{"defaultAction": "SCMP_ACT_ALLOW"}"#)?)
+}
+
+/// What the pods refer to, unless it is there.
+fn create_objects(cluster: &Cluster) -> Result<()> {
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
+    feed(cluster, &["apply", "-f", "-"], &namespace.to_string())?;
     // No pod is admitted before.
     let account =
         ["wait", "--for=create", "serviceaccount/default", "--timeout=60s", "--namespace", NAMESPACE];
     cluster.kubectl(&account)?;
-    feed(cluster, &["apply", "-f", "-"], &corpus::objects()?)?;
+    feed(cluster, &["apply", "--namespace", NAMESPACE, "-f", "-"], &corpus::objects()?)
+}
+
+fn create_pods(cluster: &Cluster, cases: &[Case]) -> Result<()> {
     let pods: Vec<Value> = cases
         .iter()
         .map(|case| {
@@ -99,78 +152,77 @@ fn create_pods(cluster: &Cluster, cases: &[Case]) -> Result<()> {
             pod
         })
         .collect();
-    feed(
-        cluster,
-        &["create", "-f", "-"],
-        &json!({ "apiVersion": "v1", "kind": "List", "items": pods }).to_string(),
-    )
+    let list = json!({ "apiVersion": "v1", "kind": "List", "items": pods }).to_string();
+    let list = list.replace("SCRATCH", &scratch(cluster).display().to_string());
+    feed(cluster, &["create", "--namespace", NAMESPACE, "-f", "-"], &list)
 }
 
-fn feed(cluster: &Cluster, args: &[&str], text: &str) -> Result<()> {
-    let mut command = cluster.kubectl_command();
-    command.args(["--namespace", NAMESPACE]).args(args);
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = command.spawn()?;
-    child.stdin.take().context("the pipe was asked for")?.write_all(text.as_bytes())?;
-    let output = child.wait_with_output()?;
-    ensure!(output.status.success(), "kubectl: {}", String::from_utf8_lossy(&output.stderr).trim());
-    Ok(())
+/// A folder of the node for pods.
+fn scratch(cluster: &Cluster) -> PathBuf {
+    cluster.dir().join("corpus")
 }
 
 /// Each pod in the state that its case is about.
 fn settled(cluster: &Cluster, cases: &[Case]) -> Result<BTreeMap<String, Value>> {
+    let watch = Watch::start(cluster, NAMESPACE)?;
+    let mut known = Known::default();
     let mut caught: BTreeMap<String, Value> = BTreeMap::new();
-    let mut asked = Vec::new();
-    let mut failure = None;
-    let all = wait::until(Deadline::after(PATIENCE), || {
-        let looked = look(cluster, cases, &mut caught, &mut asked);
-        let done = matches!(looked, Ok(true));
-        failure = looked.err();
-        done
-    });
-    if let Some(error) = failure {
-        return Err(error);
-    }
-    // States in which a pod stays are compared as they are once everything is quiet.
-    let now = pods(cluster)?;
-    if !all {
-        for case in cases.iter().filter(|case| !caught.contains_key(&case.name)) {
-            eprintln!(
-                "{}: never {:?}: {}",
-                case.name,
-                case.until,
-                now.get(&case.name).unwrap_or(&Value::Null)["status"]
-            );
+    let mut asked = BTreeSet::new();
+    let deadline = Deadline::after(PATIENCE);
+    while caught.len() < cases.len() {
+        let Some(object) = watch.next(deadline)? else { break };
+        let Some(name) = known.learn(object) else { continue };
+        let Some((case, pod)) = cases.iter().find(|case| case.name == name).zip(known.pods.get(&name)) else {
+            continue;
+        };
+        let runs = pod["status"]["phase"] == "Running";
+        if let Some(containers) = case.ephemeral.as_ref().filter(|_| runs && !asked.contains(&name)) {
+            add_ephemeral(cluster, pod, containers)?;
+            asked.insert(name.clone());
+        }
+        if !caught.contains_key(&name) && known.holds(case, pod) {
+            caught.insert(name, pod.clone());
         }
     }
-    for case in cases.iter().filter(|case| !case.until.passes()) {
-        if let Some(pod) = now.get(&case.name).filter(|pod| case.until.holds(&pod["status"])) {
+    // States in which a pod stays are compared as they are once everything is quiet.
+    known.pods = pods(cluster)?;
+    for case in cases {
+        let Some(pod) = known.pods.get(&case.name) else { continue };
+        if !caught.contains_key(&case.name) {
+            eprintln!("{}: never {:?}: {}", case.name, case.until, pod["status"]);
+        }
+        if !case.until.passes() && known.holds(case, pod) {
             caught.insert(case.name.clone(), pod.clone());
         }
     }
     Ok(caught)
 }
 
-/// Takes the pods that have got there; says whether all have.
-fn look(
-    cluster: &Cluster,
-    cases: &[Case],
-    caught: &mut BTreeMap<String, Value>,
-    asked: &mut Vec<String>,
-) -> Result<bool> {
-    let now = pods(cluster)?;
-    for case in cases {
-        let Some(pod) = now.get(&case.name) else { continue };
-        let runs = pod["status"]["phase"] == "Running";
-        if let Some(containers) = case.ephemeral.as_ref().filter(|_| runs && !asked.contains(&case.name)) {
-            add_ephemeral(cluster, pod, containers)?;
-            asked.push(case.name.clone());
+/// What the API server has told so far.
+#[derive(Default)]
+struct Known {
+    pods: BTreeMap<String, Value>,
+    events: Vec<Value>,
+}
+
+impl Known {
+    /// The name of the pod that this is about, if it is about one that is known.
+    fn learn(&mut self, object: Value) -> Option<String> {
+        let is_event = object["involvedObject"].is_object();
+        let about = if is_event { &object["involvedObject"]["name"] } else { &object["metadata"]["name"] };
+        let name = about.as_str()?.to_owned();
+        if is_event {
+            self.events.push(object);
+        } else {
+            self.pods.insert(name.clone(), object);
         }
-        if !caught.contains_key(&case.name) && case.until.holds(&pod["status"]) {
-            caught.insert(case.name.clone(), pod.clone());
-        }
+        Some(name)
     }
-    Ok(caught.len() == cases.len())
+
+    fn holds(&self, case: &Case, pod: &Value) -> bool {
+        let of = self.events.iter().filter(|event| event["involvedObject"]["uid"] == pod["metadata"]["uid"]);
+        case.until.holds(&pod["status"], &of.collect::<Vec<_>>())
+    }
 }
 
 fn add_ephemeral(cluster: &Cluster, pod: &Value, containers: &Value) -> Result<()> {
@@ -178,22 +230,18 @@ fn add_ephemeral(cluster: &Cluster, pod: &Value, containers: &Value) -> Result<(
     pod["spec"]["ephemeralContainers"] = containers.clone();
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}/ephemeralcontainers");
-    let mut command = cluster.kubectl_command();
-    command.args(["replace", "--raw", &path, "-f", "-"]);
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = command.spawn()?;
-    child.stdin.take().context("the pipe was asked for")?.write_all(pod.to_string().as_bytes())?;
-    let output = child.wait_with_output()?;
-    ensure!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr).trim());
-    Ok(())
+    feed(cluster, &["replace", "--raw", &path, "-f", "-"], &pod.to_string()).with_context(|| name.to_owned())
 }
 
 fn pods(cluster: &Cluster) -> Result<BTreeMap<String, Value>> {
-    let text = cluster.kubectl(&["get", "pods", "--namespace", NAMESPACE, "--output=json"])?;
-    let list: Value = serde_json::from_str(&text)?;
-    let items = list["items"].as_array().cloned().unwrap_or_default();
     let name = |pod: &Value| pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    Ok(items.into_iter().map(|pod| (name(&pod), pod)).collect())
+    Ok(items(cluster, "pods")?.into_iter().map(|pod| (name(&pod), pod)).collect())
+}
+
+fn items(cluster: &Cluster, kind: &str) -> Result<Vec<Value>> {
+    let text = cluster.kubectl(&["get", kind, "--namespace", NAMESPACE, "--output=json"])?;
+    let mut list: Value = serde_json::from_str(&text)?;
+    Ok(list["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
 }
 
 fn calls(proxy: &CriProxy) -> Vec<(String, Value)> {
@@ -201,20 +249,8 @@ fn calls(proxy: &CriProxy) -> Vec<(String, Value)> {
     lines.iter().filter_map(|line| Some((line.method.clone(), line.request.clone()?))).collect()
 }
 
-/// UIDs, the random part of the names of volumes with tokens, addresses of services.
-fn own_words(cluster: &Cluster, pods: &BTreeMap<String, Value>) -> Result<Vec<(String, String)>> {
+/// Addresses of services.
+fn own_words(cluster: &Cluster) -> Result<Vec<alike::Own>> {
     let address = ["get", "service", "shop", "--namespace", NAMESPACE, "--output=jsonpath={.spec.clusterIP}"];
-    let mut words = vec![(cluster.kubectl(&address)?, "<service address>".to_owned())];
-    for pod in pods.values() {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        words.push((text(&pod["metadata"]["uid"]), "<uid>".to_owned()));
-        let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
-        for name in volumes.map(|volume| text(&volume["name"])) {
-            if name.starts_with("kube-api-access-") {
-                words.push((name, "kube-api-access-<random>".to_owned()));
-            }
-        }
-    }
-    words.retain(|(word, _)| !word.is_empty());
-    Ok(words)
+    Ok(vec![(cluster.kubectl(&address)?, "<service address>".to_owned())])
 }

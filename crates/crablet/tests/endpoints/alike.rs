@@ -1,6 +1,8 @@
 //! Makes answers of two kubelets comparable: what must differ is masked, what is meant to differ is named with its
 //! reason.
 
+use serde_json::Value;
+
 use super::cases::Case;
 use super::client::Answer;
 
@@ -20,7 +22,7 @@ const TELLING: &[&str] = &[
 pub const MEANT: &[(&str, &str)] = &[
     ("/healthz/device-plugin", "there are no device plugins yet"),
     ("/stats", "statistics are not served yet"),
-    ("/metrics", "figures are not served here yet"),
+    ("/metrics", "some figures are not served yet, and the others tell of another program"),
     ("/debug/pprof/heap", "profiles of a Go program"),
     ("/debug/pprof/profile", "profiles of a Go program"),
     ("/debug/pprof/symbol", "profiles of a Go program"),
@@ -43,7 +45,17 @@ pub fn shown(answer: &Answer, case: &Case, node: &str) -> String {
     if answer.status != 200 || is_short {
         line.push_str(&format!(" {:?}", masked(&answer.text())));
     }
+    if answer.status == 200 && case.path == "/configz" {
+        line.push_str(&format!(" {:?}", names(&answer.text())));
+    }
     line.replace(node, "NODE")
+}
+
+/// The configurations that are told, each with the names of its fields.
+fn names(configurations: &str) -> Vec<(String, Vec<String>)> {
+    let all: serde_json::Map<String, Value> = serde_json::from_str(configurations).unwrap_or_default();
+    let fields = |one: &Value| one.as_object().into_iter().flat_map(|map| map.keys().cloned()).collect();
+    all.iter().map(|(name, one)| (name.clone(), fields(one))).collect()
 }
 
 /// Without what no two runs share, and without what is not there yet.

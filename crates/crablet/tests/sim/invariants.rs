@@ -15,12 +15,15 @@ use crablet_cri::fake::{Cause, Subject, TraceEntry, Violation, ViolationKind, Wh
 use crablet_model::PodUid;
 
 use super::Broken;
+use super::pods::commands::Started;
+use super::pods::parts::RULED;
 use super::pods::{Expected, PRESENT, PULLED, PodPlan};
 use super::story::Kind;
-use super::world::{Change, Manifest, World};
+use super::world::{AGENT_STARTS, Change, Manifest, World};
 
 /// A start may happen this long after it was decided: a look at the runtime can hang, and so can the call.
-const UNDER_WAY: Duration = Duration::from_secs(90);
+const UNDER_WAY: Duration = Duration::from_secs(60);
+const SECOND: Duration = Duration::from_secs(1);
 /// An agent that can see the cluster for this long has seen it.
 const SEEN_WITHIN: Duration = Duration::from_secs(60);
 
@@ -31,9 +34,8 @@ pub fn check(world: &World, trace: &[TraceEntry]) -> Vec<Broken> {
     broken.extend(untouched::check(&history));
     broken.extend(policy::check(&history));
     broken.extend(order::check(&history, kind != Kind::BadDisk));
-    // What could not be written down, or read again, is not known to the next life.
-    if kind != Kind::BadDisk {
-        broken.extend(back_off::check(&history));
+    if !world.clock_was_set_back() {
+        broken.extend(back_off::check(&history, kind != Kind::BadDisk));
     }
     // Grace is measured by the wall clock.
     if kind != Kind::ClockJumps {
@@ -66,8 +68,12 @@ fn violations(world: &World, history: &History<'_>) -> Vec<Broken> {
             }
             // In a new sandbox init containers begin afresh, with logs of their own.
             ViolationKind::RestartCountFell if message.contains("/i") => continue,
-            // Neither the record nor the logs could be read.
-            ViolationKind::RestartCountFell if world.story.kind == Kind::BadDisk => continue,
+            // Neither the record nor the logs could be read by the next life.
+            ViolationKind::RestartCountFell
+                if world.story.kind == Kind::BadDisk && history.restarted_between(since, elapsed) =>
+            {
+                continue;
+            }
             ViolationKind::RestartCountFell => "restart counts never fall",
             ViolationKind::CreatedInStoppedSandbox => "containers are made in sandboxes that are up",
         };
@@ -92,6 +98,21 @@ pub fn change_of(what: &What) -> Option<&Subject> {
     }
 }
 
+fn is_agent_start(what: &What) -> bool {
+    matches!(what, What::Note(text) if text == AGENT_STARTS)
+}
+
+/// Did a container of this pod ask for all to begin afresh?
+pub fn asks_for_all(what: &What, uid: &PodUid, plan: &PodPlan) -> bool {
+    match what {
+        What::ContainerExited { container, code: RULED, cause: Cause::Itself } => {
+            let may_ask = || plan.asks_for_all().any(|c| *container.container == *c.name);
+            container.uid.as_ref() == Some(uid) && may_ask()
+        }
+        _ => false,
+    }
+}
+
 /// The operator's changes and the runtime's trace, with the questions that the checks ask of them.
 struct History<'a> {
     pods: &'a [PodPlan],
@@ -99,12 +120,44 @@ struct History<'a> {
     trace: &'a [TraceEntry],
     /// When the agent began to see the cluster, or no longer did.
     sight: &'a [(Duration, bool)],
+    started_up: &'a Started,
+    clock_jumps: bool,
 }
 
 impl<'a> History<'a> {
     fn new(world: &'a World, trace: &'a [TraceEntry]) -> Self {
         let sight = world.cluster.as_ref().map_or(&[][..], |cluster| &cluster.sight);
-        Self { pods: &world.story.pods, changes: &world.changes, trace, sight }
+        Self {
+            pods: &world.story.pods,
+            changes: &world.changes,
+            trace,
+            sight,
+            started_up: &world.started_up,
+            clock_jumps: world.story.kind == Kind::ClockJumps,
+        }
+    }
+
+    /// Did a life of the agent begin in this time?
+    fn restarted_between(&self, from: Duration, to: Duration) -> bool {
+        let window = self.trace.iter().filter(|entry| entry.elapsed >= from && entry.elapsed <= to);
+        window.into_iter().any(|entry| is_agent_start(&entry.what))
+    }
+
+    /// When a container of the pod last asked for all of them to begin afresh.
+    fn reset_before(&self, uid: &PodUid, to: Duration) -> Option<Duration> {
+        let plan = self.plan_of(uid).filter(|plan| plan.asks_for_all().next().is_some())?;
+        let before = self.trace.iter().take_while(|entry| entry.elapsed <= to);
+        before.filter(|entry| asks_for_all(&entry.what, uid, plan)).map(|entry| entry.elapsed).last()
+    }
+
+    /// May the pod's own deadline have passed?
+    fn is_past_deadline(&self, uid: &PodUid, now: Duration) -> bool {
+        let Some(pod) = self.pod_of(uid) else { return false };
+        let first = self.changes_of(pod).find(|change| change.uid.as_ref() == Some(uid));
+        let deadline = self.pods[pod].deadline.map(|seconds| Duration::from_secs(seconds.into()));
+        // A start time is a whole second.
+        let passed = first.zip(deadline).map(|(first, deadline)| now + SECOND >= first.at + deadline);
+        passed.is_some_and(|passed| passed || self.clock_jumps)
     }
 
     fn pod_of(&self, uid: &PodUid) -> Option<usize> {
@@ -217,10 +270,13 @@ fn are_ready_in_time(
     let mut broken = Vec::new();
     for (pod, plan) in world.story.pods.iter().enumerate().skip(first) {
         let is_simple = |c: &super::pods::ContainerPlan| {
-            c.behaviour.lives.len() == 1 && !c.fails_first() && (c.image == PRESENT || c.image == PULLED)
+            c.behaviour.lives.len() == 1
+                && !c.fails_first()
+                && !c.extras.delays()
+                && (c.image == PRESENT || c.image == PULLED)
         };
         let is_plain = plan.init.is_empty() && plan.containers.iter().all(is_simple);
-        if plan.expected() != Expected::Ready || !is_plain {
+        if plan.expected() != Expected::Ready || !is_plain || plan.deadline.is_some() {
             continue;
         }
         let Some(put) = history.changes_of(pod).find(|change| change.manifest == Manifest::Version(0)) else {

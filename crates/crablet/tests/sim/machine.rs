@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use crablet_host::fake::Gate;
-use crablet_model::cgroup::limits::CgroupLimits;
+use crablet_model::cgroup::limits::{CgroupLimits, CgroupNow};
 use crablet_model::cgroup::{Cgroup, CgroupDriver};
 use crablet_model::{PodUid, api};
 use crablet_node::fake::FakeNodeHost;
@@ -112,6 +112,11 @@ impl CgroupHost for GatedCgroups {
         self.host.update(cgroup, limits).await
     }
 
+    async fn now(&self, cgroup: &Cgroup) -> Result<CgroupNow, String> {
+        self.step("read_cgroup").await;
+        self.host.now(cgroup).await
+    }
+
     async fn remove(&self, cgroup: &Cgroup) -> Result<(), String> {
         self.step("remove_cgroup").await;
         self.host.remove(cgroup).await
@@ -144,6 +149,19 @@ impl PodCgroups for AgentCgroups {
 
     async fn ensure(&self, pod: &api::Pod) -> Result<(), String> {
         self.ready().await?.ensure_pod(pod).await
+    }
+
+    async fn compare(&self, pod: &api::Pod) -> Result<Option<(CgroupLimits, CgroupNow)>, String> {
+        let cgroups = self.ready().await?;
+        Ok(cgroups.wanted(pod).zip(cgroups.now(pod).await?))
+    }
+
+    async fn set(&self, pod: &api::Pod, limits: &CgroupLimits) -> Result<(), String> {
+        self.ready().await?.set(pod, limits).await
+    }
+
+    async fn recount(&self, pod: &api::Pod) {
+        self.cgroups.recount(pod).await;
     }
 
     async fn remove(&self, uid: &PodUid) -> Result<(), String> {

@@ -1,8 +1,9 @@
 //! Planners that are wrong on purpose. Each breaks one promise, and the simulation has to notice. Servers that are wrong on
 //! purpose are [`Lie`](super::cluster::api::Lie)s.
 
+use crablet_model::api::PodSpec;
 use crablet_model::runtime::{ContainerState, SandboxState};
-use crablet_planner::pod::{Action, Facts, Memory, Plan, PreparedImage, Wish, plan};
+use crablet_planner::pod::{Action, Facts, Memory, Plan, PreparedImage, Probes, Wish, plan};
 
 /// Restart counts begin at 0 again each time.
 pub fn attempt_is_always_zero(facts: &Facts<'_>) -> Plan {
@@ -114,6 +115,72 @@ pub fn forgets_who_needs_whom(facts: &Facts<'_>) -> Plan {
         container.restart_policy = None;
     }
     plan(&Facts { pod: Some(&pod), ..*facts })
+}
+
+/// A pod that differs from the real one in what `change` does.
+fn of_another(facts: &Facts<'_>, change: impl FnOnce(&mut PodSpec)) -> Plan {
+    let Some(pod) = facts.pod else { return plan(facts) };
+    let mut pod = pod.clone();
+    if let Some(spec) = &mut pod.spec {
+        change(spec);
+    }
+    plan(&Facts { pod: Some(&pod), ..*facts })
+}
+
+/// Pods run as long as they like.
+pub fn no_deadline(facts: &Facts<'_>) -> Plan {
+    of_another(facts, |spec| spec.active_deadline_seconds = None)
+}
+
+/// Containers have no rules.
+pub fn no_rules(facts: &Facts<'_>) -> Plan {
+    of_another(facts, |spec| spec.containers.iter_mut().for_each(|c| c.restart_policy_rules = None))
+}
+
+/// Who asks for all to begin afresh begins afresh alone.
+pub fn begins_alone(facts: &Facts<'_>) -> Plan {
+    of_another(facts, |spec| {
+        let rules = spec.containers.iter_mut().flat_map(|c| c.restart_policy_rules.iter_mut().flatten());
+        rules.for_each(|rule| rule.action = "Restart".to_owned());
+    })
+}
+
+/// Nobody heeds what probes find.
+pub fn ignores_probes(facts: &Facts<'_>) -> Plan {
+    plan(&Facts { probes: &Probes::default(), ..*facts })
+}
+
+/// Whoever runs has started.
+pub fn believes_all_started(facts: &Facts<'_>) -> Plan {
+    let mut probes = facts.probes.clone();
+    for container in &facts.runtime.containers {
+        probes.0.entry(container.id.clone()).or_default().startup = Some(true);
+    }
+    plan(&Facts { probes: &probes, ..*facts })
+}
+
+/// Nobody comes to look.
+pub fn no_debuggers(facts: &Facts<'_>) -> Plan {
+    of_another(facts, |spec| spec.ephemeral_containers = None)
+}
+
+/// Ephemeral containers live more than once.
+pub fn debugs_again(facts: &Facts<'_>) -> Plan {
+    let mut plan = plan(facts);
+    let ended = facts.runtime.containers.iter().find(|c| c.name.starts_with('e') && c.state.exit().is_some());
+    let ready = facts.runtime.sandboxes.iter().find(|s| s.state == SandboxState::Ready);
+    let is_free = plan.actions.is_empty() && facts.session.ops.is_empty();
+    if let (Wish::Run, Some(ended), Some(sandbox), true) = (facts.wish, ended, ready, is_free)
+        && !facts.runtime.instances(&ended.name).any(|c| c.state.is_running())
+    {
+        plan.actions.push(Action::StartContainer {
+            container: ended.name.clone(),
+            attempt: ended.restart_count + 1,
+            sandbox_id: sandbox.id.clone(),
+            image: PreparedImage { image_ref: ended.image_ref.clone(), uid: None, username: String::new() },
+        });
+    }
+    plan
 }
 
 /// Everybody gets two seconds to stop.

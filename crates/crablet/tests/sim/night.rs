@@ -4,22 +4,28 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use crablet_cri::fake::{Call, Cause, Life, TraceEntry, What};
+use crablet_model::api::PodStatus;
 use crablet_model::names::phase;
-use crablet_model::runtime::{Container, SandboxState};
+use crablet_model::runtime::{Container, ContainerState, SandboxState};
 use crablet_model::{PodUid, Role};
 
 use super::Broken;
 use super::cluster::checks;
 use super::invariants;
-use super::pods::{ContainerPlan, Expected, Policy};
-use super::story::Story;
+use super::pods::parts::Readiness;
+use super::pods::{ContainerPlan, Expected, PodPlan, Policy};
+use super::story::{Kind, Story};
 use super::world::{Manifest, Variant, World};
 
 /// After the trouble, every pod comes to what it should within this. The longest wait is two of the longest back-offs
 /// with a pull in between.
 const SETTLED_WITHIN: Duration = Duration::from_secs(1200);
-const GONE_WITHIN: Duration = Duration::from_secs(600);
+/// On a node on which all is well a pod is gone within its grace, a minute at most, and what the calls take.
+const GONE_WITHIN: Duration = Duration::from_secs(120);
 const STEP: Duration = Duration::from_secs(5);
+/// What a pod that its deadline ends may take for that.
+const ENDS_WITHIN_SECONDS: i64 = 120;
+const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
 
 pub struct Night {
     pub story: Story,
@@ -144,7 +150,7 @@ struct Seen<'a> {
     phase: String,
     ready: bool,
     /// Each container with its newest instance, in the order of the specification.
-    newest: Vec<(Role, Option<&'a Container>)>,
+    newest: Vec<(&'a ContainerPlan, Option<&'a Container>)>,
     /// Of each newest instance: it runs in a sandbox that is up, is of the wanted version, and will run for ever.
     is_steady: Vec<bool>,
     /// Some instance is of another version than the wanted one: the next is on its way.
@@ -153,16 +159,23 @@ struct Seen<'a> {
     sidecars_loop: bool,
     sandbox_ready: bool,
     lost_its_sandbox: bool,
+    reason: String,
+    /// How many seconds ago the pod's own deadline passed, if it did.
+    overdue: Option<i64>,
+    /// The pod has a deadline, and its clock was set back since: nobody can tell any more when that was.
+    may_be_overdue: bool,
+    /// Somebody asked for all containers to begin afresh, and this one did not.
+    did_not_begin_afresh: Option<String>,
 }
 
 impl<'a> Seen<'a> {
-    fn of(world: &World, pod: usize, uid: &PodUid, containers: &'a [Container]) -> Self {
+    fn of(world: &'a World, pod: usize, uid: &PodUid, containers: &'a [Container]) -> Self {
         let plan = &world.story.pods[pod];
         let shown = world.agent().into_iter().flat_map(|agent| agent.view().summary().pods);
         let shown = shown.into_iter().find(|shown| shown.uid == uid.as_str());
         let newest = plan.everyone().map(|c| {
             let instances = containers.iter().filter(|seen| seen.uid == *uid && seen.name == c.name);
-            (c.role, instances.max_by_key(|seen| seen.restart_count))
+            (c, instances.max_by_key(|seen| seen.restart_count))
         });
         let newest: Vec<_> = newest.collect();
         let version = match world.manifests[pod] {
@@ -181,7 +194,8 @@ impl<'a> Seen<'a> {
                 c.state.is_running()
                     && is_up(&c.sandbox_id)
                     && c.image == planned.image_in(number, version)
-                    && !(planned.fails_first() && c.restart_count == 0)
+                    && !(planned.extras.probes_fail_first() && c.restart_count == 0)
+                    && !planned.extras.hangs()
                     && *planned.behaviour.life(c.restart_count) == Life::Forever
             })
         });
@@ -192,7 +206,17 @@ impl<'a> Seen<'a> {
             }
             _ => false,
         };
+        let status = world.agent().and_then(|agent| agent.view().status(uid));
+        let status: PodStatus =
+            status.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default();
+        let start = status.start_time.as_ref().map(|start| start.0);
+        let passed = start.map(|start| world.now().duration_since(start).as_secs());
+        let left = plan.deadline.zip(passed).map(|(deadline, passed)| i64::from(deadline) - passed);
         Self {
+            reason: status.reason.unwrap_or_default(),
+            overdue: left.filter(|left| *left <= 0).map(|left| -left),
+            may_be_overdue: plan.deadline.is_some() && world.clock_was_set_back(),
+            did_not_begin_afresh: did_not_begin_afresh(world, plan, uid, &newest),
             policy: plan.policy,
             expected: plan.expected(),
             phase: shown.as_ref().map(|shown| shown.phase.clone()).unwrap_or_default(),
@@ -207,19 +231,19 @@ impl<'a> Seen<'a> {
     }
 
     /// The exit code of a container that will not run again.
-    fn final_code(&self, container: Option<&Container>) -> Option<i32> {
+    fn final_code(&self, plan: &ContainerPlan, container: Option<&Container>) -> Option<i32> {
         let code = container?.state.exit()?.code;
-        let restarts = match self.policy {
-            Policy::Always => true,
-            Policy::OnFailure => code != 0,
-            Policy::Never => false,
-        };
-        (!restarts).then_some(code)
+        (!plan.restarts(self.policy, code)).then_some(code)
+    }
+
+    /// The pod had its time.
+    fn is_past_deadline(&self) -> bool {
+        (self.overdue.is_some() || self.may_be_overdue) && self.reason == DEADLINE_EXCEEDED
     }
 
     /// Nothing about the pod will change unless somebody interferes.
     fn rests(&self) -> bool {
-        if self.ended().is_some() || self.failed_init() {
+        if self.ended().is_some() || self.failed_init() || self.is_past_deadline() {
             return true;
         }
         self.work_rests(false)
@@ -228,11 +252,11 @@ impl<'a> Seen<'a> {
     /// The same, perhaps but for sidecars.
     fn work_rests(&self, whatever_sidecars_do: bool) -> bool {
         let mut all = self.newest.iter().zip(&self.is_steady);
-        all.all(|((role, newest), is_steady)| match role {
+        all.all(|((plan, newest), is_steady)| match plan.role {
             Role::Sidecar if whatever_sidecars_do => true,
             Role::Init => newest.is_none_or(|c| c.state.exit().is_some_and(|exit| exit.code == 0)),
             Role::Sidecar => *is_steady,
-            _ => *is_steady || self.final_code(*newest).is_some(),
+            _ => *is_steady || self.final_code(plan, *newest).is_some(),
         })
     }
 
@@ -242,18 +266,28 @@ impl<'a> Seen<'a> {
 
     /// What the regular containers ended with, if none of them runs again.
     fn ended(&self) -> Option<Vec<i32>> {
-        let regular = self.newest.iter().filter(|(role, _)| *role == Role::Regular);
-        regular.map(|(_, newest)| self.final_code(*newest)).collect()
+        let regular = self.newest.iter().filter(|(plan, _)| plan.role == Role::Regular);
+        regular.map(|(plan, newest)| self.final_code(plan, *newest)).collect()
     }
 
     /// An init container has failed that does not run again.
     fn failed_init(&self) -> bool {
-        let mut init = self.newest.iter().filter(|(role, _)| *role == Role::Init);
-        init.any(|(_, newest)| self.final_code(*newest).is_some_and(|code| code != 0))
+        let mut init = self.newest.iter().filter(|(plan, _)| plan.role == Role::Init);
+        init.any(|(plan, newest)| self.final_code(plan, *newest).is_some_and(|code| code != 0))
     }
 
     fn check(&self) -> Result<(), String> {
         let Self { phase, expected, .. } = self;
+        if self.is_past_deadline() {
+            let runs = self.newest.iter().any(|(_, c)| c.is_some_and(|c| c.state.is_running()));
+            return match phase == phase::FAILED && !runs && !self.sandbox_ready {
+                true => Ok(()),
+                false => Err(format!("is {phase} after its deadline; something runs: {runs}")),
+            };
+        }
+        if let Some(text) = &self.did_not_begin_afresh {
+            return Err(text.clone());
+        }
         if let Some(codes) = self.ended().or_else(|| self.failed_init().then(|| vec![1])) {
             let right = if codes.iter().all(|code| *code == 0) { phase::SUCCEEDED } else { phase::FAILED };
             if phase != right {
@@ -270,9 +304,12 @@ impl<'a> Seen<'a> {
         }
         let is_right = match expected {
             // Whatever accidents ended some containers for good, the others run on.
+            _ if self.overdue.is_some_and(|seconds| seconds > ENDS_WITHIN_SECONDS) => false,
             _ if self.rests() => {
                 let mut all = self.newest.iter().zip(&self.is_steady);
-                let all_ready = all.all(|((role, _), steady)| *role == Role::Init || *steady);
+                let all_ready = all.all(|((plan, _), steady)| {
+                    plan.role == Role::Init || *steady && plan.extras.readiness != Some(Readiness::Never)
+                });
                 phase == phase::RUNNING && self.ready == all_ready
             }
             _ if self.sidecars_loop && self.work_rests(true) => phase == phase::RUNNING,
@@ -285,13 +322,40 @@ impl<'a> Seen<'a> {
     }
 }
 
+/// Every container that ran when one of them asked for all to begin afresh is another one now.
+fn did_not_begin_afresh(
+    world: &World,
+    plan: &PodPlan,
+    uid: &PodUid,
+    newest: &[(&ContainerPlan, Option<&Container>)],
+) -> Option<String> {
+    let asks = plan.asks_for_all().find(|_| world.story.kind != Kind::ClockJumps)?;
+    let asked = world.runtime.read_trace(|trace| {
+        let mut asked = trace.iter().rev().filter(|entry| invariants::asks_for_all(&entry.what, uid, plan));
+        asked.next().map(|entry| entry.at)
+    })?;
+    let old = newest.iter().find(|(_, instance)| {
+        let state = instance.map(|instance| &instance.state);
+        matches!(state, Some(ContainerState::Running { started_at }) if *started_at < asked)
+    })?;
+    Some(format!("runs {} on, though {} asked for all to begin afresh", old.0.name, asks.name))
+}
+
 /// Restarts the agent on a quiet node: nobody may be able to tell from any pod.
 async fn restart(world: &mut World) -> Vec<Broken> {
     let containers = world.runtime.containers();
     let stable: Vec<(String, PodUid)> = (0..world.manifests.len())
         .filter_map(|pod| Some((pod, world.uid(pod)?)))
-        .filter(|(pod, uid)| Seen::of(world, *pod, uid, &containers).is_done() && is_quiet(world, uid))
+        .filter(|(pod, uid)| {
+            let seen = Seen::of(world, *pod, uid, &containers);
+            let has_deadline = world.story.pods[*pod].deadline.is_some() && !phase::is_terminal(&seen.phase);
+            seen.is_done() && is_quiet(world, *pod, uid) && !has_deadline && !is_behind(world, *pod, uid)
+        })
         .filter(|(_, uid)| !containers.iter().any(|c| c.uid == *uid && is_being_stopped(world, c)))
+        // Who looks at a pod may leave at any time.
+        .filter(|(_, uid)| {
+            !containers.iter().any(|c| c.uid == *uid && c.name.starts_with('e') && c.state.is_running())
+        })
         .map(|(pod, uid)| (world.story.pods[pod].name.clone(), uid))
         .collect();
     let before = statuses(world, &stable);
@@ -328,6 +392,18 @@ async fn restart(world: &mut World) -> Vec<Broken> {
     broken
 }
 
+/// A pod that is over may have been edited since: this life of the agent need not say that it saw it.
+fn is_behind(world: &World, pod: usize, uid: &PodUid) -> bool {
+    let Some(cluster) = world.cluster.as_ref().filter(|_| world.story.pods[pod].is_of_api()) else {
+        return false;
+    };
+    let there = cluster.api.server.get("pods", "default", &world.story.pods[pod].full_name());
+    let said = world.agent().and_then(|agent| agent.view().status(uid));
+    let said: PodStatus = said.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default();
+    let is_over = said.phase.as_deref().is_some_and(phase::is_terminal);
+    is_over && there.is_some_and(|there| there["metadata"]["generation"].as_i64() != said.observed_generation)
+}
+
 /// The name that a pod of the story has in the cluster.
 fn shown_as(world: &World, name: &str) -> String {
     let plan = world.story.pods.iter().find(|plan| plan.name == name);
@@ -343,9 +419,15 @@ fn is_being_stopped(world: &World, container: &Container) -> bool {
     container.state.is_running() && world.runtime.read_trace(|trace| trace.iter().any(is_stop))
 }
 
+/// A status that tells of a step on the way waits a second at most, and the API server may be asked twice.
+const TOLD_WITHIN: Duration = Duration::from_secs(3);
+/// Probes that pass late have passed after this.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
 /// Nothing happened to the pod lately: what happened a moment ago need not be told yet.
-fn is_quiet(world: &World, uid: &PodUid) -> bool {
-    let lately = world.elapsed().saturating_sub(Duration::from_secs(10));
+fn is_quiet(world: &World, pod: usize, uid: &PodUid) -> bool {
+    let is_slow = world.story.pods[pod].everyone().any(|c| c.extras.delays());
+    let lately = world.elapsed().saturating_sub(if is_slow { READY_WITHIN } else { TOLD_WITHIN });
     world.runtime.read_trace(|trace| {
         let mut changes = trace.iter().rev().take_while(|entry| entry.elapsed >= lately);
         !changes

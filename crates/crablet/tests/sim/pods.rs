@@ -2,22 +2,25 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`parts`] | init containers, sidecars, hooks and probes |
+//! | [`parts`] | init containers, sidecars, hooks, probes and rules |
+//! | [`commands`] | what hooks and probes find |
 //! | [`volumes`] | the volumes of pods that an API server has, and what should be in them |
 
+pub mod commands;
 pub mod parts;
 pub mod volumes;
 
 use std::time::Duration;
 
+use crablet_cri::RegistryAuth;
 use crablet_cri::fake::{Behaviour, FakeImage, Life, OnTerm, Pull};
 use crablet_model::manifest::{Origin, decode_pod};
 use crablet_model::names::annotation;
 use crablet_model::{PodUid, Role};
 use fastrand::Rng;
 
-use self::parts::Liveness;
-use self::volumes::Volume;
+use self::parts::{Extras, Rule};
+use self::volumes::{OBJECTS, PULL_SECRET, Volume};
 
 pub const NODE: &str = "sim";
 pub const MANIFESTS: &str = "/etc/kubernetes/manifests";
@@ -45,9 +48,7 @@ pub struct ContainerPlan {
     pub role: Role,
     pub image: &'static str,
     pub behaviour: Behaviour,
-    /// Seconds that its hook takes.
-    pub pre_stop: Option<u64>,
-    pub liveness: Option<Liveness>,
+    pub extras: Extras,
 }
 
 /// Who has a pod.
@@ -65,9 +66,14 @@ pub struct PodPlan {
     pub pinned: bool,
     pub policy: Policy,
     pub grace_seconds: u32,
+    /// Seconds that the pod has in all.
+    pub deadline: Option<u32>,
+    pub host_network: bool,
     /// Init containers and sidecars.
     pub init: Vec<ContainerPlan>,
     pub containers: Vec<ContainerPlan>,
+    /// How ephemeral containers live that somebody adds.
+    pub debuggers: Vec<Life>,
 }
 
 /// What a pod comes to when it is left alone.
@@ -92,6 +98,13 @@ pub const PRESENT: &str = "registry.test/present:1";
 pub const PULLED: &str = "registry.test/pulled:1";
 pub const FLAKY: &str = "registry.test/flaky:1";
 pub const MISSING: &str = "registry.test/missing:1";
+/// The registry wants to know who asks.
+pub const PRIVATE: &str = "registry.test/private:1";
+
+/// Who may have [`PRIVATE`].
+pub fn credentials() -> RegistryAuth {
+    RegistryAuth { username: "someone".to_owned(), password: "hush".to_owned() }
+}
 
 /// The images of every story, also under the names that edited manifests use. `healed` is after the trouble.
 pub fn images(rng: &mut Rng, healed: bool) -> Vec<(String, FakeImage)> {
@@ -107,6 +120,7 @@ pub fn images(rng: &mut Rng, healed: bool) -> Vec<(String, FakeImage)> {
         (PULLED, FakeImage::pulled(works)),
         (FLAKY, FakeImage::pulled(flaky)),
         (MISSING, FakeImage::pulled(Pull::Fails("not found".to_owned()))),
+        (PRIVATE, FakeImage { needs: Some(credentials()), ..FakeImage::pulled(Pull::Works { after }) }),
     ];
     let names = |name: &str| ["", "1", "3", "5", "7", "9"].map(|edit| format!("{name}{edit}"));
     kinds.into_iter().flat_map(|(name, image)| names(name).map(|name| (name, image.clone()))).collect()
@@ -122,12 +136,16 @@ impl PodPlan {
         let containers =
             (0..rng.usize(1..=3)).map(|n| ContainerPlan::random(rng, n).with_extras(rng, policy)).collect();
         let init = ContainerPlan::some_init(rng);
+        let debugger = |rng: &mut Rng| if rng.bool() { Life::Forever } else { lives(rng).swap_remove(0) };
         Self {
             name: format!("pod{number}"),
             home: Home::Manifest,
             pinned: rng.u8(0..4) == 0,
             policy,
             grace_seconds: [1, 2, 5, 10, 30, 60][rng.usize(0..6)],
+            deadline: (rng.u8(0..12) == 0).then(|| rng.u32(20..400)),
+            host_network: rng.u8(0..10) == 0,
+            debuggers: (0..3).map(|_| debugger(rng)).collect(),
             init,
             containers,
         }
@@ -136,12 +154,21 @@ impl PodPlan {
     /// A pod of the API server.
     pub fn random_of_api(rng: &mut Rng, number: usize) -> Self {
         let volumes = Volume::some(rng);
-        Self {
-            name: format!("api{number}"),
-            home: Home::Api(volumes),
-            pinned: false,
-            ..Self::random(rng, number)
+        let name = format!("api{number}");
+        let mut pod = Self { name, home: Home::Api(volumes), pinned: false, ..Self::random(rng, number) };
+        for container in pod.init.iter_mut().chain(&mut pod.containers) {
+            match rng.u8(0..10) {
+                0 if container.image != MISSING => container.image = PRIVATE,
+                1 => container.extras.env = Some(rng.u8(0..OBJECTS)),
+                _ => {}
+            }
         }
+        pod
+    }
+
+    /// Those who can ask for all containers to begin afresh.
+    pub fn asks_for_all(&self) -> impl Iterator<Item = &ContainerPlan> {
+        self.containers.iter().filter(|c| c.extras.rule == Some(Rule::RestartAll))
     }
 
     /// Those that come first, first.
@@ -175,8 +202,8 @@ impl PodPlan {
     /// The manifest. Another version is an edited manifest: another UID, or another image of the first container.
     pub fn manifest(&self, version: u32) -> String {
         let containers: Vec<_> =
-            self.containers.iter().enumerate().map(|(n, c)| c.json(n, version)).collect();
-        let init: Vec<_> = self.init.iter().map(|c| c.json(NEVER_EDITED, version)).collect();
+            self.containers.iter().enumerate().map(|(n, c)| c.json(&self.name, n, version)).collect();
+        let init: Vec<_> = self.init.iter().map(|c| c.json(&self.name, NEVER_EDITED, version)).collect();
         let mut pod = serde_json::json!({
             "apiVersion": "v1",
             "kind": "Pod",
@@ -184,10 +211,14 @@ impl PodPlan {
             "spec": {
                 "restartPolicy": self.policy.name(),
                 "terminationGracePeriodSeconds": self.grace_seconds,
+                "hostNetwork": self.host_network,
                 "initContainers": init,
                 "containers": containers,
             },
         });
+        if let Some(deadline) = self.deadline {
+            pod["spec"]["activeDeadlineSeconds"] = deadline.into();
+        }
         if self.pinned {
             pod["metadata"]["uid"] = format!("00000000-0000-4000-8000-{:0>12}", self.name).into();
         }
@@ -199,14 +230,14 @@ impl PodPlan {
     pub fn api_object(&self, version: u32) -> serde_json::Value {
         let mounts: Vec<_> = self.volumes().iter().map(Volume::mount).collect();
         let container = |(number, plan): (usize, &ContainerPlan)| {
-            let mut json = plan.json(number, version);
+            let mut json = plan.json(&self.name, number, version);
             json["terminationMessagePath"] = "/dev/termination-log".into();
             json["terminationMessagePolicy"] = "File".into();
             json["resources"] = serde_json::json!({});
             json["volumeMounts"] = mounts.clone().into();
             json
         };
-        serde_json::json!({
+        let mut pod = serde_json::json!({
             "metadata": {
                 "name": self.name,
                 "namespace": "default",
@@ -217,6 +248,8 @@ impl PodPlan {
                 "nodeName": NODE,
                 "restartPolicy": self.policy.name(),
                 "terminationGracePeriodSeconds": self.grace_seconds,
+                "hostNetwork": self.host_network,
+                "imagePullSecrets": [{"name": PULL_SECRET}],
                 "dnsPolicy": "ClusterFirst",
                 "serviceAccountName": "default",
                 "securityContext": {},
@@ -226,7 +259,11 @@ impl PodPlan {
                 "containers": self.containers.iter().enumerate().map(container).collect::<Vec<_>>(),
                 "volumes": self.volumes().iter().map(Volume::json).collect::<Vec<_>>(),
             },
-        })
+        });
+        if let Some(deadline) = self.deadline {
+            pod["spec"]["activeDeadlineSeconds"] = deadline.into();
+        }
+        pod
     }
 
     /// What tells the agent's form of a manifest from others.
@@ -250,10 +287,13 @@ impl PodPlan {
     }
 
     pub fn expected(&self) -> Expected {
+        let hangs = self.containers.iter().any(|c| c.extras.hangs());
         let all = |outcome| self.containers.iter().all(|c| c.comes_to(self.policy) == outcome);
         let any = |outcome| self.containers.iter().any(|c| c.comes_to(self.policy) == outcome);
         if let Some(stuck) = self.init.iter().find_map(|c| c.holds_up(self.policy)) {
             stuck
+        } else if hangs {
+            Expected::Loops
         } else if any(Expected::Pending) {
             Expected::Pending
         } else if all(Expected::Ends) {
@@ -276,17 +316,18 @@ impl ContainerPlan {
         };
         let last_words = if rng.bool() { "bye".to_owned() } else { String::new() };
         let behaviour = Behaviour { lives: lives(rng), on_term: on_term(rng), last_words };
-        let (role, pre_stop, liveness) = (Role::Regular, None, None);
-        Self { name: format!("c{number}"), role, image, behaviour, pre_stop, liveness }
+        let (role, extras) = (Role::Regular, Extras::default());
+        Self { name: format!("c{number}"), role, image, behaviour, extras }
     }
 
-    fn json(&self, number: usize, version: u32) -> serde_json::Value {
+    /// `of` is the name of its pod.
+    fn json(&self, of: &str, number: usize, version: u32) -> serde_json::Value {
         let mut container = serde_json::json!({
             "name": self.name,
             "image": self.image_in(number, version),
             "imagePullPolicy": "IfNotPresent",
         });
-        self.add_extras(&mut container);
+        self.add_extras(&mut container, of);
         container
     }
 
@@ -301,6 +342,10 @@ impl ContainerPlan {
     fn comes_to(&self, policy: Policy) -> Expected {
         if self.image == MISSING {
             return Expected::Pending;
+        }
+        if self.extras.rule.is_some() {
+            let stays = self.behaviour.lives.last() == Some(&Life::Forever);
+            return if stays { Expected::Ready } else { Expected::Ends };
         }
         match (policy, self.behaviour.lives.last()) {
             (_, None | Some(Life::Forever)) if self.behaviour.lives.len() <= 1 => Expected::Ready,

@@ -69,7 +69,7 @@ pub enum Moment {
     Watches(WatchFaults),
     BreakWatches,
     OverflowWatches,
-    /// The wall clock jumps ahead by so many seconds.
+    /// The wall clock jumps by so many seconds, ahead or back.
     ClockJump(i64),
 
     Cluster(Event),
@@ -87,7 +87,7 @@ pub enum Kind {
     BadDisk,
     /// The API server cannot be reached from the start, and nothing else goes wrong: static pods must not notice.
     NoCluster,
-    /// The wall clock jumps: what is measured by it ends early.
+    /// The wall clock jumps: what is measured by it ends early, or late.
     ClockJumps,
 }
 
@@ -336,7 +336,7 @@ impl Draft<'_> {
         }
         if kind == Kind::ClockJumps {
             for _ in 0..self.rng.usize(1..4) {
-                let seconds = self.rng.i64(1..4000);
+                let seconds = if self.rng.bool() { self.rng.i64(1..4000) } else { -self.rng.i64(1..4000) };
                 self.sometime(Moment::ClockJump(seconds));
             }
         }

@@ -12,7 +12,7 @@ use crablet::wiring::{Agent, Ports};
 use crablet_apiserver::ApiServer;
 use crablet_apiserver::fake::FakeApiServer;
 use crablet_config::{Command, Environment, Settings};
-use crablet_cri::fake::FakeRuntime;
+use crablet_cri::fake::{Behaviour, FakeRuntime};
 use crablet_host::Clock;
 use crablet_host::fake::{FakeFiles, FileFault, FileFaultKind, SimClock};
 use crablet_model::PodUid;
@@ -29,7 +29,7 @@ use super::cluster::operator::Cluster;
 use super::cluster::story::Event;
 use super::machine;
 use super::observer::Observer;
-use super::pods::parts::commands;
+use super::pods::commands::{Started, commands};
 use super::pods::{MANIFESTS, NODE, images};
 use super::story::{Family, Kind, Moment, Story};
 
@@ -124,6 +124,7 @@ pub struct World {
     pub observer: Observer,
     pub changes: Vec<Change>,
     pub manifests: Vec<Manifest>,
+    pub started_up: Started,
     /// How often the agent was started.
     pub lives: u64,
     clock: SimClock,
@@ -149,7 +150,8 @@ impl World {
         let mut settings = story.runtime.clone();
         settings.trace_reads = variant.trace_reads;
         let runtime = FakeRuntime::new(settings, rng.fork(), Arc::new(move || wall.now()));
-        runtime.set_commands(commands());
+        let started_up = Started::default();
+        runtime.set_commands(commands(&started_up));
         let disk = files.clone();
         runtime.set_write_file(Arc::new(move |path, content| {
             disk.try_put(path, content).map_err(|e| e.to_string())
@@ -164,12 +166,16 @@ impl World {
             files.add_fault(FileFault::on("write_atomic", RECORD, FileFaultKind::Forget));
         }
         files.put_folder(MANIFESTS);
+        files.put("/etc/hosts", "127.0.0.1 localhost\n");
         for (name, image) in images(&mut rng, false) {
             runtime.put_image(&name, image);
         }
         for pod in &story.pods {
             for container in pod.everyone() {
                 runtime.behave(&pod.full_name(), &container.name, container.behaviour.clone());
+            }
+            for (number, life) in pod.debuggers.iter().enumerate() {
+                runtime.behave(&pod.full_name(), &format!("e{number}"), Behaviour::living(life.clone()));
             }
         }
         let cluster = (story.family == Family::Cluster).then(|| {
@@ -188,6 +194,7 @@ impl World {
             cluster,
             observer: Observer::default(),
             changes: Vec::new(),
+            started_up,
             lives: 0,
             clock,
             started: Instant::now(),
@@ -208,6 +215,10 @@ impl World {
 
     pub fn steps(&self) -> u64 {
         self.gatekeeper.steps.load(Ordering::Relaxed)
+    }
+
+    pub fn clock_was_set_back(&self) -> bool {
+        self.story.moments.iter().any(|(_, moment)| matches!(moment, Moment::ClockJump(..0)))
     }
 
     pub fn is_running_in_circles(&self) -> bool {

@@ -8,8 +8,8 @@ use std::net::IpAddr;
 use crablet_model::PodUid;
 use crablet_model::names::{annotation, label};
 use crablet_model::runtime::{
-    Container, ContainerListing, ContainerState, ContainerUser, Exit, Image, ListedImage, ListedState, Map,
-    RuntimeHandler, RuntimeStatus, RuntimeVersion, Sandbox, SandboxState,
+    Container, ContainerListing, ContainerState, ContainerUser, Exit, Image, LinuxResources, ListedImage,
+    ListedState, Map, RuntimeHandler, RuntimeStatus, RuntimeVersion, Sandbox, SandboxState,
 };
 use crablet_protos::cri as wire;
 use jiff::Timestamp;
@@ -137,7 +137,23 @@ pub fn container(status: wire::ContainerStatus, sandbox_id: String) -> Container
         annotations: status.annotations,
         log_path: status.log_path,
         user: status.user.and_then(|user| user.linux).map(user),
+        resources: status.resources.and_then(|all| all.linux).as_ref().map(resources),
     }
+}
+
+fn resources(numbers: &wire::LinuxContainerResources) -> LinuxResources {
+    LinuxResources {
+        cpu_shares: numbers.cpu_shares,
+        cpu_quota: numbers.cpu_quota,
+        cpu_period: numbers.cpu_period,
+        memory_limit: numbers.memory_limit_in_bytes,
+        oom_score_adj: numbers.oom_score_adj,
+        oom_group: numbers.unified.get("memory.oom.group").is_some_and(|value| value == "1"),
+    }
+}
+
+pub fn memory_usage(reply: wire::ContainerStatsResponse) -> Option<u64> {
+    reply.stats?.memory?.usage_bytes.map(|bytes| bytes.value)
 }
 
 fn container_state(status: &wire::ContainerStatus) -> ContainerState {

@@ -3,9 +3,9 @@
 use crablet_model::PodUid;
 use crablet_model::names::label;
 use crablet_model::runtime::{
-    Capabilities, ContainerConfig, ContainerSecurity, Device, DnsConfig, GroupsPolicy, IdRange, ImageMount,
-    LinuxResources, Map, Mount, NamespaceMode, NamespaceOptions, PortMapping, Propagation, Protocol,
-    SandboxConfig, SecurityProfile, SelinuxLabel,
+    Capabilities, ContainerConfig, ContainerSecurity, ContainerUpdate, Device, DnsConfig, GroupsPolicy,
+    IdRange, ImageMount, LinuxResources, Map, Mount, NamespaceMode, NamespaceOptions, PortMapping,
+    Propagation, Protocol, SandboxConfig, SecurityProfile, SelinuxLabel,
 };
 use crablet_protos::cri as wire;
 
@@ -81,6 +81,32 @@ pub fn container(config: &ContainerConfig, sandbox: &SandboxConfig) -> wire::Con
             security_context: Some(container_security(&config.security)),
         }),
         ..Default::default()
+    }
+}
+
+pub fn container_update(id: &str, update: &ContainerUpdate) -> wire::UpdateContainerResourcesRequest {
+    let own = update.unified.iter().map(|(file, value)| (file.clone(), value.clone()));
+    wire::UpdateContainerResourcesRequest {
+        container_id: id.to_owned(),
+        linux: Some(wire::LinuxContainerResources {
+            hugepage_limits: update.hugepage_limits.iter().map(hugepage_limit).collect(),
+            memory_swap_limit_in_bytes: update.memory_swap_limit,
+            unified: oom_group(&update.resources).chain(own).collect(),
+            ..resources(&update.resources)
+        }),
+        annotations: Map::new(),
+    }
+}
+
+pub fn sandbox_update(
+    id: &str,
+    overhead: &LinuxResources,
+    of_containers: &LinuxResources,
+) -> wire::UpdatePodSandboxResourcesRequest {
+    wire::UpdatePodSandboxResourcesRequest {
+        pod_sandbox_id: id.to_owned(),
+        overhead: Some(resources(overhead)),
+        resources: Some(resources(of_containers)),
     }
 }
 

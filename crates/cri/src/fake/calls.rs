@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use crablet_model::PodUid;
 use crablet_model::runtime::{
-    Container, ContainerConfig, ContainerListing, Image, ListedImage, RuntimeStatus, RuntimeVersion, Sandbox,
-    SandboxConfig,
+    Container, ContainerConfig, ContainerListing, ContainerUpdate, Image, LinuxResources, ListedImage,
+    RuntimeStatus, RuntimeVersion, Sandbox, SandboxConfig,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -351,6 +351,35 @@ impl Runtime for FakeRuntime {
         .await
     }
 
+    async fn update_container(&self, id: &str, update: &ContainerUpdate) -> Result<()> {
+        let (subject, id, update) = (self.state().container_subject(id), id.to_owned(), update.clone());
+        self.call(Call::UpdateContainer, subject, None, move |state| {
+            state.update_container(&id, &update).map(Progress::Done)
+        })
+        .await
+    }
+
+    /// As most runtimes today: they need not be told.
+    async fn update_sandbox(&self, id: &str, _: &LinuxResources, _: &LinuxResources) -> Result<()> {
+        let subject = self.state().sandbox_subject(id);
+        self.call(Call::UpdateSandbox, subject, None, |_| {
+            Err::<Progress<()>, _>(CriError::new(
+                ErrorKind::Unimplemented,
+                "unknown method UpdatePodSandboxResources",
+            ))
+        })
+        .await
+    }
+
+    async fn memory_usage(&self, id: &str) -> Result<Option<u64>> {
+        let (subject, id) = (self.state().container_subject(id), id.to_owned());
+        self.call(Call::MemoryUsage, subject, None, move |state| {
+            state.containers.get(&id).ok_or_else(|| not_found("container", &id))?;
+            done(Some(MEMORY_OF_A_CONTAINER))
+        })
+        .await
+    }
+
     async fn image_status(&self, image: &str) -> Result<Option<Image>> {
         let image = image.to_owned();
         self.call(Call::ImageStatus, of_image(&image), None, move |state| done(state.image_status(&image)))
@@ -405,6 +434,9 @@ impl Runtime for FakeRuntime {
         Err(no_processes("CheckpointContainer"))
     }
 }
+
+/// Bytes that each container seems to use.
+const MEMORY_OF_A_CONTAINER: u64 = 1 << 20;
 
 /// Containers in memory have no process to reach.
 pub(super) fn no_processes(method: &str) -> CriError {

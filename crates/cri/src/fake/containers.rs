@@ -6,7 +6,7 @@ use std::time::Duration;
 use crablet_model::PodUid;
 use crablet_model::names::label;
 use crablet_model::runtime::{
-    ContainerConfig, ContainerState, Exit, RuntimeEventKind, SandboxConfig, SandboxState,
+    ContainerConfig, ContainerState, ContainerUpdate, Exit, RuntimeEventKind, SandboxConfig, SandboxState,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -262,6 +262,15 @@ impl State {
 
     /// Removes a container. A running one is killed first: containerd does so, without any grace, and an agent that
     /// relies on it shows up in the trace as [`Cause::Removed`].
+    pub fn update_container(&mut self, id: &str, update: &ContainerUpdate) -> Result<()> {
+        let container = self.containers.get_mut(id).ok_or_else(|| not_found("container", id))?;
+        if !container.state.is_running() {
+            return Err(refused(format!("failed to update resources: container {id:?} is not running")));
+        }
+        container.config.resources = update.resources;
+        Ok(())
+    }
+
     pub fn remove_container(&mut self, id: &str) -> Result<()> {
         let Some(container) = self.containers.get(id) else {
             return self.absent("container", id);

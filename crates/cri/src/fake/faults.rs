@@ -17,11 +17,12 @@ pub enum FaultKind {
     Slow(Duration),
 }
 
-/// A rule: this call (any where `None`), for pods of this name (any where `None`).
+/// A rule: this call (any where `None`), for pods and containers of these names (any where `None`).
 #[derive(Clone, Debug)]
 pub struct CallFault {
     pub call: Option<Call>,
     pub pod: Option<String>,
+    pub container: Option<String>,
     pub kind: FaultKind,
     /// How many calls it hits before it is spent; `None` never ends.
     pub times: Option<u32>,
@@ -29,11 +30,16 @@ pub struct CallFault {
 
 impl CallFault {
     pub fn on(call: Call, kind: FaultKind) -> Self {
-        Self { call: Some(call), pod: None, kind, times: None }
+        Self { call: Some(call), pod: None, container: None, kind, times: None }
     }
 
     pub fn of_pod(mut self, pod: &str) -> Self {
         self.pod = Some(pod.to_owned());
+        self
+    }
+
+    pub fn of_container(mut self, container: &str) -> Self {
+        self.container = Some(container.to_owned());
         self
     }
 
@@ -46,6 +52,7 @@ impl CallFault {
         self.call.is_none_or(|c| c == call)
             && self.times != Some(0)
             && self.pod.as_ref().is_none_or(|pod| **pod == *subject.pod)
+            && self.container.as_ref().is_none_or(|container| **container == *subject.container)
     }
 }
 

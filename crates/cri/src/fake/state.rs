@@ -141,6 +141,7 @@ impl ContainerRecord {
             log_path: self.log_path.clone(),
             termination_file: self.termination_file(),
             user: None,
+            resources: Some(self.config.resources),
         }
     }
 

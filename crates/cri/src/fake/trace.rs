@@ -23,6 +23,9 @@ pub enum Call {
     StartContainer,
     StopContainer,
     RemoveContainer,
+    UpdateContainer,
+    UpdateSandbox,
+    MemoryUsage,
     ImageStatus,
     ListImages,
     SetPodCidr,
@@ -46,6 +49,9 @@ impl Call {
             Self::StartContainer => "start_container",
             Self::StopContainer => "stop_container",
             Self::RemoveContainer => "remove_container",
+            Self::UpdateContainer => "update_container",
+            Self::UpdateSandbox => "update_sandbox",
+            Self::MemoryUsage => "memory_usage",
             Self::ImageStatus => "image_status",
             Self::ListImages => "list_images",
             Self::SetPodCidr => "set_pod_cidr",
@@ -63,6 +69,7 @@ impl Call {
                 | ListContainers
                 | SandboxStatus
                 | ContainerStatus
+                | MemoryUsage
                 | ImageStatus
                 | ListImages
         )

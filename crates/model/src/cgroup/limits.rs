@@ -30,6 +30,20 @@ pub struct CgroupLimits {
     pub huge_pages: BTreeMap<String, i64>,
 }
 
+/// What the kernel says of a cgroup. What is not limited has the largest number there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CgroupNow {
+    pub cpu_shares: i64,
+    /// Microseconds per period; -1 is unlimited.
+    pub cpu_quota: i64,
+    /// Microseconds.
+    pub cpu_period: i64,
+    /// Bytes.
+    pub memory: i64,
+    /// Bytes in use.
+    pub memory_usage: i64,
+}
+
 /// What the node's configuration adds to what pods ask for.
 #[derive(Clone, Debug)]
 pub struct PodCgroupRules {
@@ -116,6 +130,11 @@ pub fn page_size_name(bytes: i64) -> Option<String> {
 /// use another one for containers; pods among each other need one and the same.
 pub fn weight_of_shares(shares: i64) -> i64 {
     1 + (shares.clamp(MIN_SHARES, MAX_SHARES) - MIN_SHARES) * 9999 / (MAX_SHARES - MIN_SHARES)
+}
+
+/// The shares that [`weight_of_shares`] gives this weight, or those just above.
+pub fn shares_of_weight(weight: i64) -> i64 {
+    (weight.clamp(1, 10_000) - 1) * (MAX_SHARES - MIN_SHARES) / 9999 + MIN_SHARES
 }
 
 #[cfg(test)]
@@ -231,6 +250,9 @@ mod tests {
         for (shares, weight) in [(0, 1), (2, 1), (102, 4), (1024, 39), (262_144, 10_000), (i64::MAX, 10_000)]
         {
             assert_eq!(weight_of_shares(shares), weight, "{shares}");
+        }
+        for (weight, shares) in [(0, 2), (1, 2), (39, 998), (10_000, 262_144)] {
+            assert_eq!(shares_of_weight(weight), shares, "{weight}");
         }
         for (bytes, name) in [(2 * MIB, "2MB"), (1 << 30, "1GB"), (64 << 10, "64KB"), (16 << 30, "16GB")] {
             assert_eq!(page_size_name(bytes).as_deref(), Some(name));

@@ -17,8 +17,8 @@ use table::{ONLY_FROM_API_SERVER, SUPPORTED};
 enum Rule {
     /// Anything, all the way down.
     Any,
-    /// One of these texts.
-    OneOf(&'static [&'static str]),
+    /// One of these texts in a manifest, any from the API server.
+    InManifests(&'static [&'static str]),
 }
 
 const NOT_YET: &str = "not supported yet; remove it";
@@ -94,14 +94,14 @@ impl Walk {
 
     fn rule(&mut self, rule: &Rule, path: &str, value: &Value) {
         match rule {
-            Rule::Any => {}
-            Rule::OneOf(texts) => {
+            Rule::InManifests(texts) if self.giver == Giver::Manifest => {
                 let text = value.as_str().unwrap_or_default();
                 if !texts.contains(&text) {
                     let known = texts.iter().map(|text| format!("`{text}`")).collect::<Vec<_>>().join(" or ");
                     self.problems.add(path, format!("{} is not supported yet; use {known}", quoted(text)));
                 }
             }
+            Rule::Any | Rule::InManifests(_) => {}
         }
     }
 }
@@ -113,7 +113,11 @@ fn pattern_of(outer: &str, name: &str) -> String {
         ("", name) => name.to_owned(),
         ("spec", "initContainers" | "ephemeralContainers") => "spec.containers".to_owned(),
         (outer, name) if outer.ends_with("resources.limits") || outer.ends_with("resources.requests") => {
-            let name = if name.starts_with("hugepages-") { "hugepages" } else { name };
+            let name = match name {
+                name if name.starts_with("hugepages-") => "hugepages",
+                name if name.contains('/') => "extended",
+                name => name,
+            };
             format!("{outer}.{name}")
         }
         (outer, name) => format!("{outer}.{name}"),
@@ -166,10 +170,6 @@ mod tests {
                 "spec.containers[1].livenessProbe.httpGet.protocol: not supported yet; remove it",
             ),
             (
-                serde_json::json!({"containers": [{"name": "a", "resources": {"limits": {"hugepages-2Mi": "1", "example.com/gpu": "1"}}}]}),
-                "spec.containers[0].resources.limits[example.com/gpu]: not supported yet; remove it",
-            ),
-            (
                 serde_json::json!({"containers": [{"name": "a", "resources": {"claims": [{"name": "c"}]}}]}),
                 "spec.containers[0].resources.claims: not supported yet; remove it",
             ),
@@ -178,10 +178,6 @@ mod tests {
                 "spec.resources.requests[ephemeral-storage]: not supported yet; remove it",
             ),
             (serde_json::json!({"hostUsers": false, "initContainers": []}), ""),
-            (
-                serde_json::json!({"os": {"name": "windows"}}),
-                "spec.os.name: \"windows\" is not supported yet; use `linux`",
-            ),
         ] {
             for giver in [Giver::Manifest, Giver::ApiServer] {
                 assert_eq!(problems(spec.clone(), giver), expected, "{spec}");
@@ -190,10 +186,22 @@ mod tests {
     }
 
     #[test]
+    fn another_system_is_refused_in_a_manifest_and_left_to_admission_elsewhere() {
+        let spec = serde_json::json!({"os": {"name": "windows"}});
+        let expected = "spec.os.name: \"windows\" is not supported yet; use `linux`";
+        assert_eq!(problems(spec.clone(), Giver::Manifest), expected);
+        assert_eq!(problems(spec, Giver::ApiServer), "");
+    }
+
+    #[test]
     fn some_fields_are_for_pods_of_the_api_server() {
         for (spec, path) in [
             (serde_json::json!({"runtimeClassName": "kata"}), "spec.runtimeClassName"),
             (serde_json::json!({"overhead": {"cpu": "1"}}), "spec.overhead"),
+            (
+                serde_json::json!({"containers": [{"name": "a", "resources": {"limits": {"hugepages-2Mi": "1", "example.com/gpu": "1"}}}]}),
+                "spec.containers[0].resources.limits[example.com/gpu]",
+            ),
             (serde_json::json!({"schedulingGroup": {"podGroupName": "g"}}), "spec.schedulingGroup"),
             (
                 serde_json::json!({"ephemeralContainers": [{"name": "e", "targetContainerName": "a"}]}),

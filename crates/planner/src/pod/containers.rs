@@ -9,6 +9,7 @@ use super::draft::Draft;
 use super::ending;
 use super::init::{self, Progress};
 use super::plan::OpKey;
+use super::resize;
 use super::restart::{self, Restart};
 use super::start::{self, Who};
 use super::stop::{self, StopReason};
@@ -19,6 +20,7 @@ pub(super) fn decide(draft: &mut Draft<'_>, pod: &api::Pod, sandbox: &Sandbox) {
         ending::retire(draft, StopReason::PodFinished);
         return;
     }
+    resize::decide(draft, pod, sandbox);
     ephemeral(draft, pod, sandbox);
     match init::decide(draft, pod, sandbox) {
         Progress::Failed => {
@@ -45,6 +47,22 @@ fn ended_for_good(draft: &Draft<'_>, pod: &api::Pod) -> bool {
             let newest = draft.facts.runtime.instances(&spec.name).next();
             newest.is_some_and(|c| restart::after(&draft.memory, pod, Role::Regular, spec, c) == Restart::No)
         })
+}
+
+/// Is the pod about to end by itself? The regular containers that have not ended are being stopped because they fail, and
+/// none of them is started again: nobody needs a sidecar that would begin now.
+pub(super) fn are_at_their_end(draft: &Draft<'_>, pod: &api::Pod) -> bool {
+    let regular = pod.spec.as_ref().map(|s| s.containers.as_slice()).unwrap_or_default();
+    regular.iter().all(|spec| {
+        let Some(newest) = draft.facts.runtime.instances(&spec.name).next() else { return false };
+        if !newest.state.is_running() {
+            return restart::after(&draft.memory, pod, Role::Regular, spec, newest) == Restart::No;
+        }
+        let probed = draft.facts.probes.of(&newest.id);
+        let fails = probed.liveness == Some(false) || probed.startup == Some(false);
+        let hook_ran = draft.facts.session.pre_stops.contains_key(&newest.id);
+        (fails || hook_ran) && !is_changed(spec, newest) && !restart::restarts_when_stopped(pod, spec)
+    })
 }
 
 /// Decides for one container. Returns whether the next one may be started now.
@@ -120,12 +138,14 @@ fn keep_or_replace(draft: &mut Draft<'_>, pod: &api::Pod, who: Who<'_>, running:
         StopReason::LivenessFailed { restart }
     } else if probed.startup == Some(false) {
         StopReason::StartupFailed { restart }
+    } else if resize::must_restart(draft.facts, pod, who.spec) {
+        StopReason::Resized
     } else if draft.facts.session.pre_stops.contains_key(&running.id) {
         StopReason::HookRan
     } else {
         return;
     };
-    if restart || matches!(reason, StopReason::DefinitionChanged { .. }) {
+    if restart || matches!(reason, StopReason::DefinitionChanged { .. } | StopReason::Resized) {
         draft.memory.replaced.insert(who.spec.name.clone(), running.id.clone());
     }
     stop::stop(draft, running, reason);

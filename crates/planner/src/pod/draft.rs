@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::facts::{Facts, Wish};
 use super::memory::{Memory, later};
 use super::plan::{Action, OpKey, Plan, Urgency};
-use super::status;
+use super::{clock, status};
 
 /// How long a runtime has to show what it said it did.
 const BELIEF_SECONDS: i64 = 10;
@@ -36,9 +36,11 @@ pub(super) struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     pub fn new(facts: &'a Facts<'a>) -> Self {
+        let mut memory = facts.memory.clone();
+        clock::heed(&mut memory, facts.now);
         Self {
             facts,
-            memory: facts.memory.clone(),
+            memory,
             cancel: Vec::new(),
             actions: Vec::new(),
             events: Vec::new(),
@@ -63,7 +65,7 @@ impl<'a> Draft<'a> {
     pub fn act(&mut self, action: Action, why: impl Into<String>) {
         if let Some((done, at)) = self.facts.session.done.get(&action.key())
             && same(done, &action)
-            && self.facts.now < later(*at, BELIEF_SECONDS)
+            && (*at..later(*at, BELIEF_SECONDS)).contains(&self.facts.now)
         {
             self.wake(later(*at, BELIEF_SECONDS));
             self.why.push(format!("the runtime said that it did this, and does not show it yet: {action:?}"));
@@ -133,6 +135,7 @@ impl<'a> Draft<'a> {
                     && pending(status)
                     && published.container_statuses == status.container_statuses
                     && published.init_container_statuses == status.init_container_statuses
+                    && published.ephemeral_container_statuses == status.ephemeral_container_statuses
                     && keys.iter().any(makes);
                 if on_its_way { Urgency::Soon } else { Urgency::Now }
             }
@@ -140,6 +143,8 @@ impl<'a> Draft<'a> {
     }
 
     pub fn finish(mut self) -> Plan {
+        let known = &self.facts.runtime.containers;
+        self.memory.told_stops.retain(|id| known.iter().any(|c| c.id == *id));
         let status = self.facts.pod.map(|pod| status::status(self.facts, pod, &self.memory));
         let urgency = status.as_ref().map_or(Urgency::Now, |status| self.urgency(status));
         if status.is_some() {

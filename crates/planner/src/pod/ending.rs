@@ -1,6 +1,5 @@
 //! A pod that should end: it is stopped, given back, removed and forgotten.
 
-use crablet_model::roster;
 use crablet_model::runtime::Container;
 use jiff::Timestamp;
 
@@ -8,10 +7,10 @@ use super::draft::Draft;
 use super::facts::Ending;
 use super::memory::{CLEANUP, RELEASE, later};
 use super::plan::{Action, OpKey};
-use super::stop::{StopReason, sidecars, waits_after_refusal, wind_down};
+use super::stop::{StopReason, TRIES, refusals, sidecars, waits_after_refusal, wind_down};
 
-/// An operation that makes something is left alone for this long after the pod's end began; then it is given up. It may
-/// have waited for volumes for minutes, and be with the runtime just now.
+/// A sandbox or container that the runtime is making is waited for this long after the pod's end began; then the call is
+/// given up.
 const PATIENCE_SECONDS: i64 = 10;
 
 pub(super) fn decide(draft: &mut Draft<'_>, end: &Ending) {
@@ -47,43 +46,28 @@ pub(super) fn retire(draft: &mut Draft<'_>, reason: StopReason<'_>) {
     }
 }
 
-/// Operations that make something are in the way of an end. Pulls are given up at once, and so are hooks of containers
-/// that run already; a sandbox or a start that is nearly there is better finished than cut off, but not for long.
+/// Operations that make something are in the way of an end. What waits for volumes, objects, an image or a hook is given up
+/// at once. A call that the runtime has begun is better finished than cut off, but not for long.
 fn give_up_starts(draft: &mut Draft<'_>, since: Option<Timestamp>) {
     let facts = draft.facts;
     for (key, operation) in &facts.session.ops {
         match key {
-            OpKey::Image(_) => {
-                draft.cancel(key, "the pod ends: its image pull is given up");
-            }
-            OpKey::Start(name) if hook_runs(draft, name) => {
-                draft.cancel(key, format!("the pod ends: the postStart hook of {name} is given up"));
-            }
-            OpKey::CreateSandbox | OpKey::Start(_) | OpKey::TakeOver => {
-                let until = later(
-                    since.map_or(operation.since, |since| since.max(operation.since)),
-                    PATIENCE_SECONDS,
-                );
+            OpKey::CreateSandbox | OpKey::Start(_) if operation.with_runtime => {
+                let since = since.map_or(operation.since, |since| since.max(operation.since));
+                let until = later(since, PATIENCE_SECONDS);
                 if facts.now < until {
                     draft.wake(until);
                 } else {
                     draft.cancel(key, format!("the pod ends: {key:?} took too long"));
                 }
             }
+            OpKey::CreateSandbox | OpKey::Start(_) | OpKey::Image(_) | OpKey::Resize | OpKey::TakeOver => {
+                draft.cancel(key, format!("the pod ends: {key:?} is given up"));
+            }
             OpKey::Sandbox(_) | OpKey::Container(_) | OpKey::PreStop(_) | OpKey::Release | OpKey::Cleanup => {
             }
         }
     }
-}
-
-/// A start whose container runs has only its hook left.
-fn hook_runs(draft: &Draft<'_>, container: &str) -> bool {
-    let spec = draft.facts.pod.and_then(|p| p.spec.as_ref());
-    let found = spec.and_then(|spec| roster::find(spec, container));
-    let has_hook =
-        found.is_some_and(|(_, c)| c.lifecycle.as_ref().is_some_and(|hooks| hooks.post_start.is_some()));
-    let newest = draft.facts.runtime.instances(container).next();
-    has_hook && newest.is_some_and(|c| c.state.is_running())
 }
 
 pub(super) fn remove(draft: &mut Draft<'_>, container: &Container, why: &str) {
@@ -118,8 +102,10 @@ fn remove_everything(draft: &mut Draft<'_>) -> bool {
     for container in &runtime.containers {
         remove(draft, container, "nobody wants the pod any more");
     }
-    if runtime.containers.is_empty() {
-        for sandbox in &runtime.sandboxes {
+    for sandbox in &runtime.sandboxes {
+        let mut inside = runtime.containers.iter().filter(|c| c.sandbox_id == sandbox.id);
+        // A sandbox takes with it what the runtime refuses to remove by itself.
+        if inside.all(|c| refusals(draft, &c.id) >= TRIES) {
             remove_sandbox(draft, &sandbox.id, "nobody wants the pod any more");
         }
     }

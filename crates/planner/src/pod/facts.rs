@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use crablet_model::runtime::{PodRuntime, RuntimeHandler};
+use crablet_model::runtime::{PodRuntime, RuntimeHandler, SandboxState};
 use crablet_model::{PodRef, api};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::config::ResolvConf;
 use super::memory::Memory;
 use super::plan::{Action, OpKey};
+use super::resize::Grants;
 
 /// Everything a plan is made from.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +29,8 @@ pub struct Facts<'a> {
     pub probes: &'a Probes,
     /// Why this node does not let the pod run, or run on.
     pub verdict: Option<&'a Verdict>,
+    /// How the resources in `pod` stand to what was asked for and to what was given.
+    pub grants: &'a Grants,
     pub node: &'a NodeFacts,
     pub now: Timestamp,
 }
@@ -112,6 +115,8 @@ pub struct Session {
     pub take_over_at: Option<Timestamp>,
     /// Hooks that were begun before a stop, by container id: each runs once.
     pub pre_stops: BTreeMap<String, PreStop>,
+    /// Of the grant for which a resize has made the pod's cgroup ready.
+    pub cgroup_for: Option<u64>,
     /// The pod's volumes are unmounted and its cgroup is gone.
     pub released: bool,
     /// The pod's folders and logs are gone.
@@ -141,7 +146,13 @@ impl Session {
         self.stopped_sandboxes.retain(|id| known(id));
         self.termination_messages.retain(|id, _| known(id));
         self.pre_stops.retain(|id, _| known(id));
+        // What came late, from a call that nobody waited for any longer, is given back and tidied away once more.
+        self.cleaned &= runtime.is_empty();
+        self.released &= runtime.sandboxes.iter().all(|s| s.state != SandboxState::Ready);
+        let (cleaned, released) = (self.cleaned, self.released);
         self.done.retain(|key, _| match key {
+            OpKey::Cleanup => cleaned,
+            OpKey::Release => released,
             OpKey::Sandbox(id) | OpKey::Container(id) | OpKey::PreStop(id) => known(id),
             _ => true,
         });
@@ -162,6 +173,9 @@ pub struct Operation {
     pub since: Timestamp,
     /// For stops: the grace that the runtime was given, in seconds from `since`.
     pub grace_seconds: Option<i64>,
+    /// Of one that makes a sandbox or a container: the runtime is making it just now. Before that it waits for what is
+    /// needed, after that for a hook.
+    pub with_runtime: bool,
 }
 
 /// An image that is on the node and may be used.

@@ -64,6 +64,7 @@ impl Grace {
             StopReason::NotInSpec
             | StopReason::UnknownState
             | StopReason::DefinitionChanged { .. }
+            | StopReason::Resized
             | StopReason::HookRan => own(of_pod),
         }
     }

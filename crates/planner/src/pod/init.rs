@@ -8,9 +8,10 @@ use crablet_model::api;
 use crablet_model::roster::{Role, init_role};
 use crablet_model::runtime::{Container, ContainerState, Sandbox};
 
-use super::containers::{is_changed, stop_elsewhere, stop_unknown};
+use super::containers::{are_at_their_end, is_changed, stop_elsewhere, stop_unknown};
 use super::draft::Draft;
 use super::plan::OpKey;
+use super::resize;
 use super::restart::{self, Restart};
 use super::start::{self, Who};
 use super::stop::{self, StopReason};
@@ -151,7 +152,9 @@ fn sidecar(draft: &mut Draft<'_>, pod: &api::Pod, who: Who<'_>, sandbox: &Sandbo
         return Step::on_its_way(start::start(draft, who, sandbox, None, in_order));
     };
     match &instance.state {
-        ContainerState::Running { .. } => running_sidecar(draft, who, instance),
+        ContainerState::Running { .. } => running_sidecar(draft, pod, who, instance),
+        // Upstream starts nothing while it stops a container, the hook before the stop included.
+        ContainerState::Exited(_) if are_at_their_end(draft, pod) => Step::WAITS,
         ContainerState::Exited(_) => {
             Step::on_its_way(start::start(draft, who, sandbox, Some(instance), in_order))
         }
@@ -166,7 +169,7 @@ fn sidecar(draft: &mut Draft<'_>, pod: &api::Pod, who: Who<'_>, sandbox: &Sandbo
 }
 
 /// Its startup probe is a gate for those that follow; its liveness probe is not.
-fn running_sidecar(draft: &mut Draft<'_>, who: Who<'_>, running: &Container) -> Step {
+fn running_sidecar(draft: &mut Draft<'_>, pod: &api::Pod, who: Who<'_>, running: &Container) -> Step {
     draft.memory.failures.remove(&who.spec.name);
     let probed = draft.facts.probes.of(&running.id);
     let has_started = who.spec.startup_probe.is_none() || probed.startup == Some(true);
@@ -177,6 +180,8 @@ fn running_sidecar(draft: &mut Draft<'_>, who: Who<'_>, running: &Container) -> 
         stop::stop(draft, running, StopReason::DefinitionChanged { restart });
     } else if has_started && probed.liveness == Some(false) {
         stop::stop(draft, running, StopReason::LivenessFailed { restart });
+    } else if has_started && resize::must_restart(draft.facts, pod, who.spec) {
+        stop::stop(draft, running, StopReason::Resized);
     } else if draft.facts.session.pre_stops.contains_key(&running.id) {
         stop::stop(draft, running, StopReason::HookRan);
     }

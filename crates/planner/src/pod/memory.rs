@@ -1,6 +1,6 @@
 //! What must survive the agent: kept on disk, written before it is acted on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crablet_model::api;
 use crablet_model::names::container_reason;
@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::facts::{Ending, Session, Verdict};
 use super::plan::Outcome;
+use super::resize::Resizing;
 
 /// First wait after a failed operation; doubles up to [`RETRY_MAX_SECONDS`].
 const RETRY_FIRST_SECONDS: i64 = 1;
@@ -17,7 +18,7 @@ const RETRY_MAX_SECONDS: i64 = 10;
 const PULL_FIRST_SECONDS: i64 = 10;
 const PULL_MAX_SECONDS: i64 = 300;
 /// A failed start is tried again after this long, as upstream's sync error back-off.
-const START_RETRY_SECONDS: i64 = 10;
+pub(super) const START_RETRY_SECONDS: i64 = 10;
 
 /// A pod's memory over the agent's deaths.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -55,9 +56,18 @@ pub struct Memory {
     pub failures: BTreeMap<String, Failure>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox_failure: Option<Failure>,
+    /// A resize that was granted and has not come to its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resizing: Option<Resizing>,
+    /// The generation of the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub granted: Option<i64>,
     /// Stops and removals that failed, by container or sandbox id.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub teardown_failures: BTreeMap<String, Failure>,
+    /// Containers that wait for their turn to be stopped, and of which that has been told: ids.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub told_stops: BTreeSet<String>,
 }
 
 /// A container's crash-loop back-off.
@@ -126,6 +136,15 @@ impl Memory {
                 self.sandbox_failure =
                     Some(Failure::again(self.sandbox_failure.as_ref(), "SandboxFailed", message, now, delay));
             }
+            Outcome::Rejected { reason, message } => {
+                self.verdict.get_or_insert_with(|| Verdict {
+                    reason: reason.to_owned(),
+                    message: format!("Pod was rejected: {message}"),
+                    since: now,
+                    grace_seconds: None,
+                    disruption: None,
+                });
+            }
             Outcome::SandboxStopped { id } => {
                 self.teardown_failures.remove(&id);
                 session.stopped_sandboxes.insert(id);
@@ -157,6 +176,18 @@ impl Memory {
             Outcome::ContainerStopped { id } | Outcome::ContainerRemoved { id } => {
                 self.teardown_failures.remove(&id);
             }
+            Outcome::Resized { digest } => {
+                session.cgroup_for = Some(digest);
+                if let Some(resizing) = &mut self.resizing {
+                    (resizing.failure, resizing.announced) = (None, String::new());
+                }
+            }
+            Outcome::ResizeFailed { message } => {
+                let resizing = self.resizing.get_or_insert_default();
+                let earlier = resizing.failure.as_ref();
+                let failure = Failure::again(earlier, "Error", message, now, START_RETRY_SECONDS);
+                resizing.failure = Some(failure);
+            }
             Outcome::PreStopEnded { id } => {
                 if let Some(hook) = session.pre_stops.get_mut(&id) {
                     hook.ended = true;
@@ -176,6 +207,23 @@ impl Memory {
             Outcome::Cleaned => session.cleaned = true,
             Outcome::CleanupFailed { message } => self.tidying_failed(CLEANUP, "CleanupFailed", message, now),
         }
+    }
+
+    /// An object came or changed that the pod refers to: what failed for want of it is tried at once. `for_pulls`: images
+    /// may be pulled with it.
+    pub fn objects_came(&mut self, for_pulls: bool, now: Timestamp) {
+        for failure in self.failures.values_mut().filter(|f| waits_for_objects(f)) {
+            failure.retry_at = failure.retry_at.min(now);
+        }
+        for back_off in self.pulls.values_mut().filter(|_| for_pulls) {
+            let passed = now.duration_since(back_off.failed_at).as_secs().max(0);
+            back_off.delay_seconds = back_off.delay_seconds.min(passed);
+        }
+    }
+
+    /// Is there anything that an object of the API server could put right?
+    pub fn waits_for_objects(&self) -> bool {
+        !self.pulls.is_empty() || self.failures.values().any(waits_for_objects)
     }
 
     fn tidying_failed(&mut self, what: &str, reason: &str, message: String, now: Timestamp) {
@@ -202,13 +250,17 @@ impl Memory {
         self.failures.remove(&container);
         let delay = match self.pulls.get(&image) {
             Some(earlier) if now.duration_since(earlier.failed_at).as_secs() <= 2 * PULL_MAX_SECONDS => {
-                (earlier.delay_seconds * 2).min(PULL_MAX_SECONDS)
+                (earlier.delay_seconds * 2).clamp(PULL_FIRST_SECONDS, PULL_MAX_SECONDS)
             }
             _ => PULL_FIRST_SECONDS,
         };
         let back_off = PullBackOff { delay_seconds: delay, failed_at: now, reason, message, announced: None };
         self.pulls.insert(image, back_off);
     }
+}
+
+fn waits_for_objects(failure: &Failure) -> bool {
+    failure.reason == container_reason::CREATE_CONTAINER_CONFIG_ERROR
 }
 
 /// The key of a failed cleanup among the teardown failures.

@@ -20,14 +20,15 @@
 //! | `reset` | all containers begin afresh because one asked for it |
 //! | `verdict` | what the node itself decides, and the pod's own deadline |
 //! | `ending` | a pod that should end: torn down, removed, forgotten |
+//! | `clock` | that waits stay as long as they are when the clock is set back |
 //! | `stop`, `grace` | how a container is stopped: hook, turn, and its time for that |
+//! | [`resize`] | other resources for what runs |
 //! | `gc` | dead containers and sandboxes that nobody needs |
 //! | [`restart`] | restart policies, restart rules and crash-loop back-off |
 //! | [`status`] | phase, conditions, container states |
 //! | [`config`] | what exactly the runtime is asked to create |
-//!
-//! A resize will be one more action on a running container.
 
+mod clock;
 pub mod config;
 mod containers;
 mod draft;
@@ -35,10 +36,12 @@ mod ending;
 pub mod facts;
 mod gc;
 mod grace;
+pub mod images;
 mod init;
 pub mod memory;
 pub mod plan;
 mod reset;
+pub mod resize;
 pub mod restart;
 mod run;
 mod sandbox;
@@ -53,3 +56,4 @@ pub use facts::{
 };
 pub use memory::{Failure, Memory};
 pub use plan::{Action, OpKey, Outcome, Plan, PullPolicy, Urgency, plan};
+pub use resize::{Grants, Pending};

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 
 use super::facts::{Facts, PreparedImage, Wish};
 use super::memory::Memory;
+use super::resize::Resize;
 use super::{draft::Draft, ending, gc, run};
 
 /// What to do next for a pod. Same facts, same plan.
@@ -106,6 +107,8 @@ pub enum Action {
     /// Looks after the cgroup and the volumes of a pod that an earlier life of the agent started: its volumes go on to show
     /// what is true, and it counts among the pods of its class.
     TakeOver,
+    /// Gives running containers, and the pod's cgroup, the resources that the pod was granted.
+    Resize(Resize),
     /// Unmounts the pod's volumes and removes its cgroup. Its folder and its dead containers stay for their logs.
     Release,
     /// Releases, and removes the pod's folder, logs and links.
@@ -127,6 +130,7 @@ pub enum OpKey {
     Container(String),
     /// By container id.
     PreStop(String),
+    Resize,
     TakeOver,
     Release,
     Cleanup,
@@ -143,6 +147,7 @@ impl Action {
             }
             Self::StopContainer { id, .. } | Self::RemoveContainer { id, .. } => OpKey::Container(id.clone()),
             Self::PreStop { id, .. } => OpKey::PreStop(id.clone()),
+            Self::Resize(_) => OpKey::Resize,
             Self::TakeOver => OpKey::TakeOver,
             Self::Release => OpKey::Release,
             Self::Cleanup => OpKey::Cleanup,
@@ -155,6 +160,11 @@ impl Action {
 pub enum Outcome {
     SandboxCreated,
     SandboxFailed {
+        message: String,
+    },
+    /// What the pod needs can never be had on this node: it has failed.
+    Rejected {
+        reason: &'static str,
         message: String,
     },
     SandboxStopped {
@@ -194,6 +204,13 @@ pub enum Outcome {
     /// A stop or removal of a container or sandbox that failed.
     TeardownFailed {
         id: String,
+        message: String,
+    },
+    /// `digest` of the grant that holds now.
+    Resized {
+        digest: u64,
+    },
+    ResizeFailed {
         message: String,
     },
     TakenOver,

@@ -6,13 +6,15 @@ use crablet_model::runtime::ContainerState;
 
 use super::draft::Draft;
 use super::ending;
+use super::memory::{START_RETRY_SECONDS, later};
 use super::plan::{Action, OpKey};
 use super::sandbox::{self, Need};
 use super::stop::{self, StopReason};
-use super::{containers, reset, status, verdict};
+use super::{containers, reset, resize, status, verdict};
 
 pub(super) fn decide(draft: &mut Draft<'_>, pod: &api::Pod) {
     begin_again(draft);
+    resize::follow(draft, pod);
     forget_replaced(draft);
     stop_strangers(draft, pod);
     verdict::consider(draft, pod);
@@ -79,7 +81,10 @@ fn take_over(draft: &mut Draft<'_>) {
         return;
     }
     match session.take_over_at {
-        Some(at) if draft.facts.now < at => draft.wake(at),
+        // Further away than a next try can be: the clock was set back.
+        Some(at) if draft.facts.now < at && at <= later(draft.facts.now, START_RETRY_SECONDS) => {
+            draft.wake(at);
+        }
         _ => draft
             .act(Action::TakeOver, "the pod was started before this agent was: looking after its volumes"),
     }

@@ -10,6 +10,7 @@ use crablet_model::runtime::{Container, Sandbox};
 
 use super::draft::Draft;
 use super::ending;
+use super::images::{self, NeededImage};
 use super::memory::later;
 use super::plan::{Action, OpKey, PullPolicy};
 use super::restart;
@@ -51,6 +52,9 @@ pub(super) fn start_created(
         ending::remove(draft, created, "it could not be started");
         return false;
     }
+    if waits_for_resize(draft, spec) {
+        return false;
+    }
     let action = Action::StartCreated { container: spec.name.clone(), id: created.id.clone() };
     draft.act(action, format!("container {} was created and never started: starting it", spec.name));
     false
@@ -76,7 +80,14 @@ pub(super) fn start(
     let Some(image) = draft.facts.session.images.get(&spec.name).cloned() else {
         return prepare_image(draft, who);
     };
+    // Those of volumes have come, too: they are made ready first.
+    for needed in images::needed(draft.facts.pod, spec) {
+        draft.memory.pulls.remove(&needed.tagged);
+    }
     if !in_order {
+        return false;
+    }
+    if waits_for_resize(draft, spec) {
         return false;
     }
     let attempt = next_attempt(draft, &spec.name);
@@ -96,6 +107,15 @@ pub(super) fn start(
     };
     draft.act(action, why);
     false
+}
+
+/// The pod's cgroup gets ready for what starts. Where that fails, nobody waits for it.
+fn waits_for_resize(draft: &mut Draft<'_>, spec: &api::Container) -> bool {
+    let waits = draft.busy(&OpKey::Resize);
+    if waits {
+        draft.why(format!("container {} waits for the resize of its pod", spec.name));
+    }
+    waits
 }
 
 fn waits_in_crash_loop(draft: &mut Draft<'_>, who: Who<'_>, exited: &Container) -> bool {
@@ -139,14 +159,17 @@ fn prepare_image(draft: &mut Draft<'_>, who: Who<'_>) -> bool {
     if draft.busy(&OpKey::Image(spec.name.clone())) {
         return false;
     }
+    let needed = images::needed(draft.facts.pod, spec);
+    for image in &needed {
+        if let Some(back_off) = draft.memory.pulls.get(&image.tagged)
+            && draft.facts.now < back_off.retry_at()
+        {
+            pull_waits(draft, who, image);
+            return true;
+        }
+    }
     let wanted = spec.image.as_deref().unwrap_or_default();
     let image = with_default_tag(wanted).unwrap_or_else(|_| wanted.to_owned());
-    if let Some(back_off) = draft.memory.pulls.get(&image)
-        && draft.facts.now < back_off.retry_at()
-    {
-        pull_waits(draft, who, &image);
-        return true;
-    }
     let policy = match spec.image_pull_policy.as_deref() {
         Some("Always") => PullPolicy::Always,
         Some("Never") => PullPolicy::Never,
@@ -157,7 +180,8 @@ fn prepare_image(draft: &mut Draft<'_>, who: Who<'_>) -> bool {
     false
 }
 
-fn pull_waits(draft: &mut Draft<'_>, who: Who<'_>, image: &str) {
+fn pull_waits(draft: &mut Draft<'_>, who: Who<'_>, needed: &NeededImage<'_>) {
+    let image = needed.tagged.as_str();
     let (id, now) = (draft.id(), draft.facts.now);
     let Some(back_off) = draft.memory.pulls.get_mut(image) else {
         return;
@@ -170,8 +194,13 @@ fn pull_waits(draft: &mut Draft<'_>, who: Who<'_>, image: &str) {
     }
     let reason = back_off.reason.clone();
     if announce {
-        let text = format!("Back-off pulling image \"{image}\"");
-        draft.event(Event::normal(id, event_reason::BACK_OFF, text).on(who.role, &who.spec.name));
+        let text = format!("Back-off pulling image {:?}", needed.name);
+        let event = Event::normal(id, event_reason::BACK_OFF, text);
+        // What a volume shows is the whole pod's, as upstream tells it.
+        let is_own = needed.volume.is_none();
+        draft.event(if is_own { event.on(who.role, &who.spec.name) } else { event });
+        let text = format!("Error: {}", container_reason::IMAGE_PULL_BACK_OFF);
+        draft.event(Event::warning(id, event_reason::FAILED, text).on(who.role, &who.spec.name));
     }
     draft.wake(if now < shown { shown } else { retry_at });
     let waiting = container_reason::IMAGE_PULL_BACK_OFF;

@@ -7,7 +7,8 @@
 
 use std::time::Duration;
 
-use crablet_model::names::annotation;
+use crablet_model::events::Event;
+use crablet_model::names::{annotation, event_reason};
 use crablet_model::roster::{init_role, roster};
 use crablet_model::runtime::{Container, ContainerState, SandboxState};
 use crablet_model::{Role, api};
@@ -19,8 +20,9 @@ use super::grace::{Grace, MINIMUM_GRACE_SECONDS};
 use super::memory::later;
 use super::plan::{Action, OpKey};
 
-/// A container that the runtime refused to stop this often goes down with its sandbox instead, once its grace is over.
-const STOP_TRIES: u32 = 3;
+/// A container that the runtime refused to stop or to remove this often goes with its sandbox instead, once its grace is
+/// over.
+pub(super) const TRIES: u32 = 3;
 
 /// Why a container is stopped. Decides the event's message and the grace.
 #[derive(Clone, Copy)]
@@ -40,6 +42,8 @@ pub(super) enum StopReason<'a> {
     StartupFailed {
         restart: bool,
     },
+    /// It was granted other resources, and its policy asks for a restart.
+    Resized,
     /// Its hook has run, and the reason for that is gone. A container that has prepared for its end is not kept.
     HookRan,
     /// Another container asked for all of them to begin afresh.
@@ -56,6 +60,7 @@ impl StopReason<'_> {
             | Self::NotInSpec
             | Self::HookRan => return format!("Stopping container {container}"),
             Self::EverythingRestarts => return "killing".to_owned(),
+            Self::Resized => return format!("Container {container} resize requires restart"),
             Self::UnknownState => {
                 let who = if role.is_init() { "Init container" } else { "Container" };
                 return format!("{who} is in \"unknown\" state, try killing it before restart");
@@ -82,6 +87,7 @@ impl StopReason<'_> {
             Self::DefinitionChanged { .. } => "its definition changed",
             Self::LivenessFailed { .. } => "it failed its liveness probe",
             Self::StartupFailed { .. } => "it failed its startup probe",
+            Self::Resized => "it was granted other resources, and its policy asks for a restart",
             Self::HookRan => "its preStop hook has run",
             Self::EverythingRestarts => "all containers of the pod begin afresh",
         }
@@ -123,8 +129,7 @@ pub(super) fn wind_down(draft: &mut Draft<'_>, reason: StopReason<'_>) -> bool {
 fn stop_in_turn(draft: &mut Draft<'_>, container: &Container, reason: StopReason<'_>) -> bool {
     let first = needed_by(draft, container);
     end_container(draft, container, reason, first.as_deref());
-    let tries = draft.memory.teardown_failures.get(&container.id).map_or(0, |f| f.count);
-    let refuses = tries >= STOP_TRIES || draft.was_stopped(&container.id);
+    let refuses = refusals(draft, &container.id) >= TRIES || draft.was_stopped(&container.id);
     refuses && draft.facts.now >= Grace::of(draft, container, reason).until()
 }
 
@@ -210,21 +215,37 @@ fn end_container(draft: &mut Draft<'_>, container: &Container, reason: StopReaso
             return;
         }
         if let Some(first) = first.filter(|_| left > 0) {
+            announce(draft, container, reason);
             draft.wake(grace.until());
             draft.why(format!("container {} is stopped after {first}", container.name));
             return;
         }
     }
-    let told = draft.facts.session.pre_stops.contains_key(&container.id);
     let message = reason.message(role_of(draft, &container.name), &container.name);
     let action = Action::StopContainer {
         container: container.name.clone(),
         id: container.id.clone(),
         grace: Duration::from_secs(timeout.unsigned_abs()),
-        message: if told { String::new() } else { message },
+        message: if is_told(draft, &container.id) { String::new() } else { message },
     };
     let why = format!("container {}: {}; stopping it within {timeout} s", container.name, reason.why());
     draft.act(action, why);
+}
+
+/// Has it been told that this container is stopped?
+fn is_told(draft: &Draft<'_>, id: &str) -> bool {
+    draft.facts.session.pre_stops.contains_key(id) || draft.memory.told_stops.contains(id)
+}
+
+/// As upstream, a stop is told when it begins, also if it begins with waiting for others.
+fn announce(draft: &mut Draft<'_>, container: &Container, reason: StopReason<'_>) {
+    if is_told(draft, &container.id) {
+        return;
+    }
+    draft.memory.told_stops.insert(container.id.clone());
+    let role = role_of(draft, &container.name);
+    let message = reason.message(role, &container.name);
+    draft.event(Event::normal(draft.id(), event_reason::KILLING, message).on(role, &container.name));
 }
 
 /// Begins the container's hook, or waits for it as long as there is grace.
@@ -269,6 +290,11 @@ fn role_of(draft: &Draft<'_>, container: &str) -> Role {
     let spec = draft.facts.pod.and_then(|p| p.spec.as_ref());
     let found = spec.and_then(|spec| roster(spec).find(|(_, c)| c.name == container));
     found.map_or(Role::Regular, |(role, _)| role)
+}
+
+/// How often the runtime has refused to stop or to remove this, in a row.
+pub(super) fn refusals(draft: &Draft<'_>, id: &str) -> u32 {
+    draft.memory.teardown_failures.get(id).map_or(0, |failure| failure.count)
 }
 
 /// A refused stop or removal is tried again, but not at once.

@@ -1,13 +1,17 @@
 //! The life of whole pods, step by step: what happens to one, and what the plans begin in answer.
 
+mod ends;
+
 use crate::world::{Happening, Part, Sketch, World};
 use crablet_planner::pod::{Action, plan};
 
 const PLAIN: Part = Part {
     policy: None,
     rule: None,
+    rules_others: false,
     startup: false,
     liveness: false,
+    readiness: false,
     grace: None,
     pre_stop: false,
     post_start: false,
@@ -194,6 +198,20 @@ fn a_changed_definition_restarts_whatever_the_policy() {
     world.settle();
     world.edit();
     assert_eq!(world.settle(), ["stop c0 30 s", "start c0 1"]);
+}
+
+#[test]
+fn a_sidecar_is_not_started_again_while_the_last_work_is_being_stopped() {
+    let hooked = Part { pre_stop: true, liveness: true, ..PLAIN };
+    let mut world = api_pod("Never", &[SIDECAR], &[hooked]);
+    world.settle();
+    world.finds("c0", None, Some(false));
+    assert_eq!(world.settle_but(is_hook), ["hook c0 30 s"]);
+    world.exits("i0", 0);
+    assert!(world.settle_but(is_hook).is_empty(), "it would have nobody to serve");
+    world.finish(is_hook);
+    assert_eq!(world.settle(), ["stop c0 30 s", "stop sandbox", "release"]);
+    assert_eq!(world.phase(), "Failed");
 }
 
 #[test]

@@ -57,6 +57,7 @@ impl World {
                 self.runtime.containers.retain(|c| c.id != *id);
                 Outcome::ContainerRemoved { id: id.clone() }
             }
+            Action::Resize(resize) => Outcome::Resized { digest: resize.digest },
             Action::TakeOver => Outcome::TakenOver,
             Action::Release => Outcome::Released,
             Action::Cleanup => Outcome::Cleaned,
@@ -132,6 +133,7 @@ impl World {
             log_path: String::new(),
             termination_file: None,
             user: None,
+            resources: None,
         };
         self.runtime.containers.insert(0, container);
     }
@@ -189,6 +191,7 @@ fn failure(action: &Action) -> Outcome {
             Outcome::StartFailed { container: container.clone(), reason: "RunContainerError", message }
         }
         Action::PreStop { id, .. } => Outcome::PreStopEnded { id: id.clone() },
+        Action::Resize(_) => Outcome::ResizeFailed { message },
         Action::TakeOver => Outcome::TakeOverFailed { message },
         Action::Release => Outcome::ReleaseFailed { message },
         Action::Cleanup => Outcome::CleanupFailed { message },

@@ -1,5 +1,9 @@
 //! What no story may break, watched on every plan and on every effect.
 
+mod back_off;
+mod peace;
+mod told;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crablet_model::Role;
@@ -23,11 +27,18 @@ pub struct Laws {
     hooks_begun: BTreeSet<String>,
     ephemeral_begun: BTreeSet<String>,
     published: BTreeMap<String, i32>,
+    pub(super) back_off: back_off::Chains,
+    told: Option<crablet_model::api::PodStatus>,
 }
 
 impl Laws {
     pub fn agent_restarted(&mut self) {
         self.hooks_begun.clear();
+    }
+
+    /// The pod was not wanted, and is wanted again.
+    pub fn begins_anew(&mut self) {
+        (self.finished, self.refused, self.told) = (false, false, None);
     }
 }
 
@@ -58,8 +69,12 @@ impl World {
         self.laws.restarting_all = plan.memory.restarting_all;
         for action in &plan.actions {
             self.watch_action(action);
+            self.watch_peace(plan, action);
+            self.watch_back_off(action);
         }
         self.watch_status(plan);
+        self.watch_words(plan);
+        self.watch_wait(plan);
     }
 
     fn watch_action(&mut self, action: &Action) {

@@ -2,6 +2,7 @@
 
 mod effects;
 mod laws;
+mod moves;
 mod pods;
 mod story;
 mod trace;
@@ -12,8 +13,8 @@ use crablet_model::roster::{self, Role, roster};
 use crablet_model::runtime::{Container, ContainerState, PodRuntime, SandboxState};
 use crablet_model::{PodRef, api};
 use crablet_planner::pod::{
-    Action, Ending, Facts, Memory, NodeFacts, OpKey, Operation, PreStop, Probed, Probes, Session, Verdict,
-    Wish, plan,
+    Action, Ending, Facts, Grants, Memory, NodeFacts, OpKey, Operation, Plan, PreStop, Probed, Probes,
+    Session, Verdict, Wish, plan,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -25,7 +26,11 @@ pub use story::{Happening, Probe, any_happening, any_world};
 /// More turns than any honest story needs.
 const TURNS: usize = 800;
 
+/// What makes plans: the planner, or one that is wrong on purpose.
+pub type Planner = fn(&Facts<'_>) -> Plan;
+
 pub struct World {
+    planner: Planner,
     id: PodRef,
     pod: api::Pod,
     wish: Wish,
@@ -34,13 +39,21 @@ pub struct World {
     session: Session,
     probes: Probes,
     verdict: Option<Verdict>,
+    grants: Grants,
     node: NodeFacts,
     now: Timestamp,
     next_id: u32,
     under_way: Vec<Action>,
     /// Containers whose start is under way, that run already and whose hook has not ended.
     in_hook: BTreeSet<String>,
+    /// Calls that were given up while the runtime was at work on them: they may take effect at any time.
+    late: Vec<Action>,
+    /// The last plan gave something up, and the end of that is followed by another.
+    gave_up: bool,
     forgotten: bool,
+    /// The last plan said that the pod holds nothing of the node.
+    released: bool,
+    was_set_back: bool,
     highest_attempt: BTreeMap<String, u32>,
     laws: Laws,
     /// What was begun, in short words.
@@ -53,7 +66,7 @@ impl std::fmt::Debug for World {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let containers = self.runtime.containers.iter();
         let sandboxes = self.runtime.sandboxes.iter();
-        let plan = plan(&self.facts());
+        let plan = (self.planner)(&self.facts());
         f.debug_struct("World")
             .field("pod", &self.pod.spec.as_ref().and_then(|spec| serde_json::to_string(spec).ok()))
             .field("wish", &self.wish)
@@ -79,6 +92,7 @@ impl std::fmt::Debug for World {
 impl World {
     pub fn new(sketch: &Sketch) -> Self {
         Self {
+            planner: plan,
             id: PodRef::new("p", "default", "u1"),
             pod: sketch.pod(),
             wish: Wish::Run,
@@ -87,12 +101,17 @@ impl World {
             session: Session::default(),
             probes: Probes::default(),
             verdict: None,
+            grants: Grants::default(),
             node: NodeFacts { network_ready: true, max_crash_loop_seconds: 300, ..NodeFacts::default() },
             now: Timestamp::from_second(1_800_000_000).expect("in range"),
             next_id: 0,
             under_way: Vec::new(),
             in_hook: BTreeSet::new(),
+            late: Vec::new(),
+            gave_up: false,
             forgotten: false,
+            released: false,
+            was_set_back: false,
             highest_attempt: BTreeMap::new(),
             laws: Laws::default(),
             trace: Vec::new(),
@@ -111,6 +130,7 @@ impl World {
             session: &self.session,
             probes: &self.probes,
             verdict: self.verdict.as_ref(),
+            grants: &self.grants,
             node: &self.node,
             now: self.now,
         }
@@ -120,6 +140,8 @@ impl World {
         match happening {
             Happening::Turn => drop(self.turn()),
             Happening::End { which, well } => self.end(which, well),
+            Happening::Reaches { which } => self.reaches_runtime(which),
+            Happening::Late => self.comes_late(),
             Happening::Runs { which } => self.reaches_hook(which),
             Happening::Exit { which, code, out_of_memory } => self.exit(which, code, out_of_memory),
             Happening::Probed { which, probe, passed } => self.probed(which, probe, passed),
@@ -144,12 +166,17 @@ impl World {
                     end.grace_seconds = end.grace_seconds.min(grace.max(1));
                 }
             }
+            other => self.moves(other),
         }
         self.watch_progress();
     }
 
     /// From now on everything goes well.
     pub fn calm_down(&mut self) {
+        self.node.network_ready = true;
+        while !self.late.is_empty() {
+            self.comes_late();
+        }
         while !self.under_way.is_empty() {
             self.end(0, true);
         }
@@ -209,18 +236,21 @@ impl World {
         let all_run = roster(spec).all(|(role, c)| {
             let newest = self.runtime.instances(&c.name).next();
             match role {
-                Role::Sidecar => newest.is_some_and(|n| n.state.is_running()),
-                Role::Regular => newest.is_some_and(|n| n.state.is_running() || n.state.exit().is_some()),
+                Role::Sidecar => newest.is_some_and(|n| self.runs_well(&c, n)),
+                Role::Regular => newest.is_some_and(|n| self.runs_well(&c, n) || self.rests(&c, n)),
                 Role::Init | Role::Ephemeral => true,
             }
         });
         match phase {
+            Some("Running" | "Pending") if self.is_past_deadline() || self.verdict.is_some() => false,
             Some("Running") => all_run,
             // Upstream's behaviour: a pod that never restarts gets no second sandbox, even for a container that never ran.
             Some("Pending") => {
                 spec.restart_policy.as_deref() == Some("Never") && !self.runtime.containers.is_empty()
             }
-            Some("Succeeded" | "Failed") => self.runtime.containers.iter().all(|c| !c.state.is_running()),
+            Some("Succeeded" | "Failed") => {
+                self.runtime.containers.iter().all(|c| !c.state.is_running()) && !self.gave_up_too_early()
+            }
             _ => false,
         }
     }
@@ -229,12 +259,14 @@ impl World {
         self.session.observe(&self.runtime);
         let ids = &self.runtime.containers;
         self.probes.0.retain(|id, _| ids.iter().any(|c| c.id == *id && c.state.is_running()));
-        let plan = plan(&self.facts());
+        let plan = (self.planner)(&self.facts());
         self.watch_plan(&plan);
         self.memory = plan.memory;
+        self.released = plan.released;
         if plan.finished {
             self.forgotten = true;
         }
+        self.gave_up = !plan.cancel.is_empty();
         for key in plan.cancel {
             self.give_up(&key);
         }
@@ -256,13 +288,14 @@ impl World {
             self.session.pre_stops.insert(id.clone(), PreStop { since: self.now, ended: false });
         }
         self.session.done.remove(&key);
-        self.session.ops.insert(key, Operation { since: self.now, grace_seconds });
+        self.session.ops.insert(key, Operation { since: self.now, grace_seconds, with_runtime: false });
         self.under_way.push(action);
     }
 
     fn give_up(&mut self, key: &OpKey) {
-        self.session.ops.remove(key);
-        self.under_way.retain(|a| a.key() != *key);
+        let with_runtime = self.session.ops.remove(key).is_some_and(|operation| operation.with_runtime);
+        let given_up = self.under_way.extract_if(.., |a| a.key() == *key);
+        self.late.extend(given_up.filter(|_| with_runtime));
         if let OpKey::Start(name) = key {
             self.in_hook.remove(name);
         }
@@ -280,6 +313,43 @@ impl World {
             self.session.succeeded(action, self.now);
         }
         self.memory.absorb(&mut self.session, outcome, self.now);
+    }
+
+    /// The n-th operation under way that makes something is a call of the runtime from now on.
+    fn reaches_runtime(&mut self, which: usize) {
+        let makes = |key: &OpKey| match key {
+            OpKey::CreateSandbox => true,
+            OpKey::Start(name) => !self.in_hook.contains(name),
+            _ => false,
+        };
+        let making: Vec<_> = self.session.ops.keys().filter(|key| makes(key)).cloned().collect();
+        let nth = making.get(which % making.len().max(1));
+        if let Some(operation) = nth.and_then(|key| self.session.ops.get_mut(key)) {
+            operation.with_runtime = true;
+        }
+    }
+
+    /// A call that nobody waits for any longer has its effect, if the runtime still can.
+    fn comes_late(&mut self) {
+        if self.late.is_empty() {
+            return;
+        }
+        let action = self.late.remove(0);
+        let is_ready =
+            |id: &str| self.runtime.sandboxes.iter().any(|s| s.id == id && s.state == SandboxState::Ready);
+        let possible = match &action {
+            Action::StartContainer { sandbox_id, .. } => is_ready(sandbox_id),
+            Action::StartCreated { id, .. } => {
+                let of = self.runtime.containers.iter().find(|c| c.id == *id);
+                of.is_some_and(|c| is_ready(&c.sandbox_id))
+            }
+            // The runtime reserves the names of sandboxes, and would have refused the next one.
+            Action::CreateSandbox { .. } => self.runtime.sandboxes.is_empty(),
+            _ => true,
+        };
+        if possible && !self.forgotten {
+            self.take_effect(&action);
+        }
     }
 
     fn reaches_hook(&mut self, which: usize) {
@@ -301,6 +371,9 @@ impl World {
             // The runtime tells of it.
             self.session.observe(&self.runtime);
             self.in_hook.insert(name.clone());
+            if let Some(operation) = self.session.ops.get_mut(&OpKey::Start(name.clone())) {
+                operation.with_runtime = false;
+            }
         }
     }
 
@@ -319,7 +392,7 @@ impl World {
         let spec = self.pod.spec.clone().unwrap_or_default();
         let Some(instance) = self.nth_running(which).map(|c| c.clone()) else { return };
         let Some((_, container)) = roster::find(&spec, &instance.name) else { return };
-        let Probed { startup, liveness, .. } = self.probes.0.entry(instance.id).or_default();
+        let Probed { startup, liveness, readiness } = self.probes.0.entry(instance.id).or_default();
         let has_started = container.startup_probe.is_none() || *startup == Some(true);
         match probe {
             Probe::Startup if container.startup_probe.is_some() && startup.is_none() => {
@@ -327,6 +400,9 @@ impl World {
             }
             Probe::Liveness if container.liveness_probe.is_some() && has_started => {
                 *liveness = Some(passed && *liveness != Some(false));
+            }
+            Probe::Readiness if container.readiness_probe.is_some() && has_started => {
+                *readiness = Some(passed);
             }
             _ => {}
         }
@@ -358,6 +434,7 @@ impl World {
                 _ => {}
             }
         }
+        self.late.clear();
         self.laws.agent_restarted();
         self.probes = Probes::default();
         // Log files stay, and tell of instances that are gone.

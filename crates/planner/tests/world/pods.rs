@@ -26,8 +26,11 @@ pub struct Part {
     pub policy: Option<&'static str>,
     /// What its rule for [`RULED`] asks for.
     pub rule: Option<&'static str>,
+    /// The rule speaks of all codes but that.
+    pub rules_others: bool,
     pub startup: bool,
     pub liveness: bool,
+    pub readiness: bool,
     /// Of its probes.
     pub grace: Option<i64>,
     pub pre_stop: bool,
@@ -77,9 +80,10 @@ impl Part {
     fn json(self, name: &str) -> Value {
         let probe = json!({"exec": {"command": ["true"]}, "terminationGracePeriodSeconds": self.grace});
         let hook = json!({"exec": {"command": ["true"]}});
-        let rules = self
-            .rule
-            .map(|action| json!([{"action": action, "exitCodes": {"operator": "In", "values": [RULED]}}]));
+        let operator = if self.rules_others { "NotIn" } else { "In" };
+        let rules = self.rule.map(
+            |action| json!([{"action": action, "exitCodes": {"operator": operator, "values": [RULED]}}]),
+        );
         json!({
             "name": name,
             "image": format!("example.test/{name}:1"),
@@ -87,6 +91,7 @@ impl Part {
             "restartPolicyRules": rules,
             "startupProbe": self.startup.then_some(&probe),
             "livenessProbe": self.liveness.then_some(&probe),
+            "readinessProbe": self.readiness.then(|| json!({"exec": {"command": ["true"]}})),
             "lifecycle": {
                 "preStop": self.pre_stop.then_some(&hook),
                 "postStart": self.post_start.then_some(&hook),
@@ -115,32 +120,44 @@ pub fn any_sketch() -> impl Strategy<Value = Sketch> {
 fn any_regular() -> impl Strategy<Value = Part> {
     let policy = prop_oneof![Just("Always"), Just("OnFailure"), Just("Never")];
     let own = prop::option::weighted(0.3, (policy, any_rule()));
-    let probes = (prop::bool::weighted(0.3), prop::bool::weighted(0.3), prop::option::of(0..20i64));
+    let probe = || prop::bool::weighted(0.3);
+    let probes = (probe(), probe(), probe(), prop::option::of(0..20i64));
     let hooks = (prop::bool::weighted(0.3), prop::bool::weighted(0.2));
-    (own, probes, hooks).prop_map(|(own, (startup, liveness, grace), (pre_stop, post_start))| Part {
-        policy: own.map(|(policy, _)| policy),
-        rule: own.and_then(|(_, rule)| rule),
-        startup,
-        liveness,
-        grace,
-        pre_stop,
-        post_start,
+    (own, probes, hooks).prop_map(|(own, (startup, liveness, readiness, grace), (pre_stop, post_start))| {
+        Part {
+            policy: own.map(|(policy, _)| policy),
+            rule: own.and_then(|(_, (rule, _))| rule),
+            rules_others: own.is_some_and(|(_, (_, others))| others),
+            startup,
+            liveness,
+            readiness,
+            grace,
+            pre_stop,
+            post_start,
+        }
     })
 }
 
 fn any_sidecar() -> impl Strategy<Value = Part> {
-    any_regular().prop_map(|part| Part { policy: Some("Always"), rule: None, ..part })
+    any_regular().prop_map(|part| Part { policy: Some("Always"), rule: None, rules_others: false, ..part })
 }
 
 fn any_init() -> impl Strategy<Value = Part> {
     let policy = prop_oneof![Just("OnFailure"), Just("Never")];
     prop::option::weighted(0.3, (policy, any_rule())).prop_map(|own| Part {
         policy: own.map(|(policy, _)| policy),
-        rule: own.and_then(|(_, rule)| rule),
+        rule: own.and_then(|(_, (rule, _))| rule),
+        rules_others: own.is_some_and(|(_, (_, others))| others),
         ..Part::default()
     })
 }
 
-fn any_rule() -> impl Strategy<Value = Option<&'static str>> {
-    prop::option::of(prop_oneof![Just("Restart"), Just("RestartAllContainers")])
+/// Everything does not begin afresh because of an ordinary end: that would never be over.
+fn any_rule() -> impl Strategy<Value = (Option<&'static str>, bool)> {
+    prop_oneof![
+        5 => Just((None, false)),
+        3 => Just((Some("Restart"), false)),
+        1 => Just((Some("Restart"), true)),
+        3 => Just((Some("RestartAllContainers"), false)),
+    ]
 }

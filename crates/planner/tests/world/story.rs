@@ -15,6 +15,12 @@ pub enum Happening {
         which: usize,
         well: bool,
     },
+    /// The n-th operation under way that makes something has all it needs: the runtime makes it now.
+    Reaches {
+        which: usize,
+    },
+    /// A call that was given up takes effect all the same.
+    Late,
     /// The n-th start under way has its container running, and goes on with its hook.
     Runs {
         which: usize,
@@ -57,20 +63,48 @@ pub enum Happening {
     Hurry {
         grace: i64,
     },
+    /// The pod is deleted in the API server, which keeps it until the node lets it go.
+    DeleteInApi,
+    /// The API server has no such pod any more.
+    LeavesApi,
+    /// The agent is killed while a static pod ends, and finds it wanted again.
+    Revived,
+    /// The n-th regular container gets another image.
+    Edited {
+        which: usize,
+    },
+    /// Somebody adds an ephemeral container.
+    Debugged,
+    Network {
+        ready: bool,
+    },
+    /// The wall clock goes back.
+    SetBack {
+        seconds: i64,
+    },
+    /// All goes well for a while, then the n-th running container ends badly.
+    Crash {
+        which: usize,
+    },
+    /// Something came that containers and pulls may have waited for.
+    ObjectsCame,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub enum Probe {
     Startup,
     Liveness,
+    Readiness,
 }
 
 pub fn any_happening() -> impl Strategy<Value = Happening> {
     let code = prop_oneof![4 => Just(0), 2 => Just(1), 2 => Just(RULED), 1 => Just(137)];
-    let probe = prop_oneof![Just(Probe::Startup), Just(Probe::Liveness)];
+    let probe = prop_oneof![Just(Probe::Startup), Just(Probe::Liveness), Just(Probe::Readiness)];
     prop_oneof![
         16 => Just(Happening::Turn),
         16 => (0..8usize, prop::bool::weighted(0.85)).prop_map(|(which, well)| Happening::End { which, well }),
+        4 => (0..4usize).prop_map(|which| Happening::Reaches { which }),
+        1 => Just(Happening::Late),
         2 => (0..4usize).prop_map(|which| Happening::Runs { which }),
         6 => (0..4usize, code, prop::bool::weighted(0.1))
             .prop_map(|(which, code, out_of_memory)| Happening::Exit { which, code, out_of_memory }),
@@ -85,6 +119,15 @@ pub fn any_happening() -> impl Strategy<Value = Happening> {
         1 => prop::option::of(0..40i64).prop_map(|grace| Happening::Evicted { grace }),
         1 => Just(Happening::Delete),
         1 => (0..10i64).prop_map(|grace| Happening::Hurry { grace }),
+        1 => Just(Happening::DeleteInApi),
+        1 => Just(Happening::LeavesApi),
+        1 => Just(Happening::Revived),
+        1 => (0..4usize).prop_map(|which| Happening::Edited { which }),
+        1 => Just(Happening::Debugged),
+        1 => any::<bool>().prop_map(|ready| Happening::Network { ready }),
+        1 => (1..4000i64).prop_map(|seconds| Happening::SetBack { seconds }),
+        1 => Just(Happening::ObjectsCame),
+        3 => (0..4usize).prop_map(|which| Happening::Crash { which }),
     ]
 }
 

@@ -19,7 +19,11 @@ pub fn words(action: &Action) -> Option<String> {
         Action::RemoveContainer { container, keep_logs: true, .. } => format!("reset {container}"),
         Action::RemoveContainer { container, .. } => format!("remove {container}"),
         Action::Release => "release".to_owned(),
-        Action::RemoveSandbox { .. } | Action::EnsureImage { .. } | Action::TakeOver | Action::Cleanup => {
+        Action::RemoveSandbox { .. }
+        | Action::EnsureImage { .. }
+        | Action::Resize(_)
+        | Action::TakeOver
+        | Action::Cleanup => {
             return None;
         }
     })
@@ -36,8 +40,11 @@ impl World {
         for _ in 0..100 {
             self.watch_progress();
             self.turn();
-            let Some(next) = self.under_way.iter().position(|action| !hangs(action)) else { break };
-            self.end(next, true);
+            match self.under_way.iter().position(|action| !hangs(action)) {
+                Some(next) => self.end(next, true),
+                None if self.gave_up => {}
+                None => break,
+            }
         }
         assert_eq!(self.broken, Vec::<String>::new());
         std::mem::take(&mut self.trace)
@@ -47,6 +54,12 @@ impl World {
     pub fn finish(&mut self, which: impl Fn(&Action) -> bool) {
         let index = self.under_way.iter().position(which).expect("such an operation is under way");
         self.end(index, true);
+    }
+
+    /// The first operation that `which` holds for fails. Says whether there was one.
+    pub fn fail_first(&mut self, which: impl Fn(&Action) -> bool) -> bool {
+        let index = self.under_way.iter().position(which);
+        index.inspect(|index| self.end(*index, false)).is_some()
     }
 
     /// The newest instance of a container ends by itself.

@@ -25,6 +25,6 @@ pub(crate) async fn ask(
             let (command, timeout) = (command.join(" "), duration::Go(timeout));
             Ok(Answer::Failure(format!("command timed out: {command:?} timed out after {timeout}")))
         }
-        Err(error) => Err(Trouble::unknown(error.to_string())),
+        Err(error) => Err(Trouble::unknown(error.with_code())),
     }
 }

@@ -8,8 +8,12 @@ use crablet_model::{PodRef, api};
 use crablet_planner::pod::config::{self, MountedVolume, Placement};
 use crablet_planner::pod::{NodeFacts, Outcome};
 
+use tokio::time::Instant;
+
 use super::{Hands, LOG_FOLDER_MODE, Operation, POD_FOLDER_MODE, Seen, gone_is_fine};
+use crate::figures;
 use crate::order::Kind;
+use crate::ports::Refusal;
 use crate::users::check_handler;
 
 const MOST_OF_RESOLV_CONF: usize = 1 << 20;
@@ -29,7 +33,7 @@ impl Hands {
         };
         let volumes = match self.make_ready(op, pod).await {
             Ok(volumes) => volumes,
-            Err(message) => return Outcome::SandboxFailed { message },
+            Err(message) => return self.not_ready(op, message).await,
         };
         match self.run_sandbox(op, pod, attempt, &volumes).await {
             Ok(id) => {
@@ -44,8 +48,20 @@ impl Hands {
         }
     }
 
+    /// Most failures pass; a node that can never have the pod's volumes says so.
+    async fn not_ready(&self, op: &Operation, message: String) -> Outcome {
+        let Some(Refusal { reason, message }) = self.volumes.refusal(&op.id).await else {
+            return Outcome::SandboxFailed { message };
+        };
+        tracing::info!(pod = op.id.object_ref(), podUID = %op.id.uid, reason, why = message, "Pod admission denied");
+        self.events.emit(Event::warning(&op.id, reason, message.clone()));
+        figures::rejected(reason);
+        Outcome::Rejected { reason, message }
+    }
+
     /// What a pod needs before its sandbox: its cgroup, its folders, its volumes. Says by itself what goes wrong.
     async fn make_ready(&self, op: &Operation, pod: &api::Pod) -> Result<Volumes, String> {
+        self.note_pod(op, pod).await;
         if let Err(error) = self.cgroups.ensure(pod).await {
             let text = format!("unable to ensure pod container exists: {error}");
             self.events.emit(Event::warning(&op.id, event_reason::FAILED_CREATE_POD_CONTAINER, text.clone()));
@@ -56,7 +72,8 @@ impl Hands {
         let folders = [(folder, POD_FOLDER_MODE), (self.folders.logs(&op.id), LOG_FOLDER_MODE)];
         for (path, mode) in folders.into_iter().chain(of_volumes) {
             if let Err(error) = self.files.create_folder(&path, mode).await {
-                let text = format!("error making pod data directories: {}: {error}", path.display());
+                let why = told(&error);
+                let text = format!("error making pod data directories: mkdir {}: {why}", path.display());
                 self.events.emit(Event::warning(
                     &op.id,
                     event_reason::FAILED_TO_MAKE_DIRECTORIES,
@@ -70,6 +87,7 @@ impl Hands {
 
     pub(super) async fn take_over(&self, op: &Operation) -> Result<(), String> {
         let pod = op.pod.as_deref().ok_or("the pod has no specification")?;
+        self.adopt(op, pod);
         self.cgroups.ensure(pod).await?;
         self.volumes.set_up(pod).await.map(drop)
     }
@@ -86,18 +104,25 @@ impl Hands {
         let made = config::sandbox_config(pod, &node, attempt, &placement);
         let (config, events) = made.map_err(|e| e.to_string())?;
         events.into_iter().for_each(|event| self.events.emit(event));
-        op.order.pass(Kind::RunSandbox, self.runtime.run_sandbox(&config)).await.map_err(|e| e.message)
+        let run = async {
+            let begun = Instant::now();
+            let ran = self.runtime.run_sandbox(&config).await;
+            figures::sandbox(&config.runtime_handler, ran.is_ok(), begun.elapsed());
+            ran
+        };
+        let run = op.stage.call(run);
+        op.order.pass(Kind::RunSandbox, run).await.map_err(|e| e.with_code())
     }
 
     /// The node with its resolver settings of this moment.
     pub(super) async fn node_now(&self, node: &NodeFacts) -> Result<NodeFacts, String> {
         let resolv_conf = match &self.resolv_conf {
             Some(path) => {
-                let text = self.files.read(path, MOST_OF_RESOLV_CONF).await.map_err(|error| {
-                    let why = error.to_string();
-                    let why = why.split(" (os error").next().unwrap_or_default().to_lowercase();
-                    format!("open {}: {why}", path.display())
-                })?;
+                let text = self
+                    .files
+                    .read(path, MOST_OF_RESOLV_CONF)
+                    .await
+                    .map_err(|error| format!("open {}: {}", path.display(), told(&error)))?;
                 config::parse_resolv_conf(&String::from_utf8_lossy(&text))
             }
             None => config::ResolvConf::default(),
@@ -131,7 +156,7 @@ impl Hands {
     pub(super) async fn stop_sandbox(&self, pod: &PodRef, id: &str) -> Outcome {
         match gone_is_fine(self.runtime.stop_sandbox(id).await) {
             Ok(()) => Outcome::SandboxStopped { id: id.to_owned() },
-            Err(error) => self.teardown_failed(pod, id, &error),
+            Err(error) => self.teardown_failed(pod, ("KillPodSandbox", pod.uid.as_str()), id, &error),
         }
     }
 
@@ -147,7 +172,12 @@ impl Hands {
         };
         match removed {
             Ok(()) => Outcome::SandboxRemoved,
-            Err(error) => self.teardown_failed(&op.id, id, &error),
+            Err(error) => self.teardown_failed(&op.id, ("RemovePodSandbox", op.id.uid.as_str()), id, &error),
         }
     }
+}
+
+/// As upstream's messages tell of system calls: `no space left on device`.
+fn told(error: &std::io::Error) -> String {
+    error.to_string().split(" (os error").next().unwrap_or_default().to_lowercase()
 }

@@ -38,7 +38,7 @@ impl Hands {
         let etc_hosts = self.write_hosts(op, pod, &pod_ips, sandbox.host_network).await?;
         let termination_file = self.make_termination_file(op, &container).await?;
         let objects = self.env_objects(pod, &container, &volumes).await?;
-        let image_volumes = self.image_volumes(op, &container, &sandbox_config).await?;
+        let image_volumes = self.image_volumes(op, &container).await?;
         let mut inputs = ContainerInputs {
             objects: &objects,
             volumes: &volumes,
@@ -62,6 +62,7 @@ impl Hands {
         let made = self.files.create_folder(&log_folder, LOG_FOLDER_MODE).await;
         made.map_err(|e| config_error(&format!("create {}: {e}", log_folder.display())))?;
 
+        self.note_container(op, pod, &container).await;
         let start = async {
             let created = self.runtime.create_container(sandbox_id, &config, &sandbox_config).await;
             let id = created.map_err(|e| StartRefusal {
@@ -71,7 +72,7 @@ impl Hands {
             self.tell(op, name, event_reason::CREATED, "Container created");
             self.start_instance(op, name, &id).await.map(|()| id)
         };
-        let id = op.order.pass(Kind::StartContainer, start).await?;
+        let id = op.order.pass(Kind::StartContainer, op.stage.call(start)).await?;
         let log = Path::new(&sandbox_config.log_directory).join(&config.log_path);
         self.link_log(&op.id, name, &id, &log).await;
         self.after_start(op, &container, &id).await.map(|()| id)
@@ -112,7 +113,7 @@ impl Hands {
         name: &str,
         id: &str,
     ) -> Result<(), StartRefusal> {
-        self.start_instance(op, name, id).await?;
+        op.stage.call(self.start_instance(op, name, id)).await?;
         if let Ok(container) = self.runtime.container_status(id).await {
             self.link_log(&op.id, name, id, Path::new(&container.log_path)).await;
         }

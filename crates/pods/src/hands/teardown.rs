@@ -10,6 +10,7 @@ use crablet_model::names::event_reason;
 use crablet_planner::pod::{Outcome, config};
 
 use super::{Hands, Operation, Seen, gone_is_fine};
+use crate::hooks::in_grpc_words;
 use crate::settings::Folders;
 
 impl Hands {
@@ -27,7 +28,7 @@ impl Hands {
         }
         match gone_is_fine(self.runtime.stop_container(id, grace).await) {
             Ok(()) => Outcome::ContainerStopped { id: id.to_owned() },
-            Err(error) => self.teardown_failed(&op.id, id, &error),
+            Err(error) => self.teardown_failed(&op.id, ("KillContainer", container), id, &error),
         }
     }
 
@@ -59,7 +60,7 @@ impl Hands {
         }
         match gone_is_fine(self.runtime.remove_container(id).await) {
             Ok(()) => Outcome::ContainerRemoved { id: id.to_owned() },
-            Err(error) => self.teardown_failed(pod, id, &error),
+            Err(error) => self.teardown_failed(pod, ("RemoveContainer", name), id, &error),
         }
     }
 
@@ -124,8 +125,17 @@ impl Hands {
         self.files.remove_tree(&self.folders.pod(pod)).await
     }
 
-    pub(super) fn teardown_failed(&self, pod: &PodRef, id: &str, error: &CriError) -> Outcome {
-        let text = format!("error killing pod: {error}");
+    /// Told in upstream's words: the action, and the name of the container or the UID of the pod.
+    pub(super) fn teardown_failed(
+        &self,
+        pod: &PodRef,
+        (action, target): (&str, &str),
+        id: &str,
+        error: &CriError,
+    ) -> Outcome {
+        let why = in_grpc_words(error);
+        let text =
+            format!("error killing pod: failed to {action:?} for {target:?} with {action}Error: {why:?}");
         self.events.emit(Event::warning(pod, event_reason::FAILED_KILL_POD, text));
         Outcome::TeardownFailed { id: id.to_owned(), message: error.message.clone() }
     }

@@ -95,6 +95,7 @@ impl World {
             seen: Seen::Nothing,
             token: 0,
             order: Arc::new(Order::default()),
+            stage: Arc::default(),
         };
         Self { runtime, events: Told::default(), op, id, ran }
     }

@@ -216,6 +216,26 @@ impl Records {
         }
     }
 
+    /// Removes the records of images that are no more. What was noted since the images were listed stays.
+    pub async fn prune(&self, images: &[ListedImage], listed_at: Timestamp) {
+        let _alone = self.running.lock().await;
+        let there: BTreeSet<&str> = images.iter().map(|image| image.id.as_str()).collect();
+        for entry in self.files.list(&self.pulled).await.unwrap_or_default() {
+            let path = self.pulled.join(&entry.name);
+            if !entry.name.starts_with("sha256-") || entry.name.ends_with(".tmp") {
+                continue;
+            }
+            let Ok(Some(record)) = read::<Record>(&*self.files, &path).await else { continue };
+            let is_new = record.last_updated_time.is_some_and(|at| at >= seconds(listed_at));
+            if is_new || there.contains(record.image_ref.as_str()) {
+                continue;
+            }
+            if let Err(error) = self.files.remove_file(&path).await {
+                tracing::error!(%error, imageRef = record.image_ref, "failed to remove an ImagePulledRecord");
+            }
+        }
+    }
+
     pub async fn has_intents(&self) -> bool {
         !self.intents().await.is_empty()
     }

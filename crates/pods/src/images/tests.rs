@@ -127,7 +127,16 @@ async fn ensure(images: &Images, image: &str, policy: PullPolicy, secrets: &[&st
     }))
     .unwrap();
     let (id, spec) = (PodRef::of(&pod), Some(&pod));
-    let wanted = Wanted { pod: &id, spec, container: "c", role: Role::Regular, image, policy, sandbox: None };
+    let wanted = Wanted {
+        pod: &id,
+        spec,
+        container: "c",
+        role: Role::Regular,
+        of_volume: false,
+        image,
+        policy,
+        sandbox: None,
+    };
     match images.ensure(wanted).await {
         Outcome::ImageReady { .. } => "ready".to_owned(),
         Outcome::ImageFailed { reason, message, pulled, .. } => format!("{reason}: {message} ({pulled})"),

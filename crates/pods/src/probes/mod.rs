@@ -29,6 +29,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::events::EventSink;
+use crate::figures::OfProbe;
 use crate::nudge::Nudge;
 
 mod board;
@@ -179,6 +180,7 @@ impl Prober {
             timing: Timing::of(probe),
             random: self.random.fork(),
             instance: None,
+            figures: OfProbe::new(&self.id, &container.name, kind.name()),
         };
         Watcher { poke, task: tokio::spawn(watch.run()) }
     }

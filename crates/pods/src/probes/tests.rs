@@ -320,8 +320,8 @@ async fn a_question_that_cannot_be_asked_says_nothing_about_the_container() {
     world.pass(10.0).await;
     assert_eq!(world.times("live").len(), 3, "asked again at once, three times in all");
     assert_eq!(world.probed(&id).liveness, None);
-    let told =
-        "Unhealthy spec.containers{app} Liveness probe errored and resulted in unknown state: no such file";
+    let told = "Unhealthy spec.containers{app} Liveness probe errored and resulted in unknown state: \
+        rpc error: code = Unknown desc = no such file";
     assert_eq!(world.events(), [told]);
 }
 

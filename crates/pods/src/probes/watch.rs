@@ -30,6 +30,7 @@ use tokio::time::{Instant, sleep_until};
 use super::board::{Board, Target};
 use super::question::{Question, Timing};
 use super::{Kind, Means};
+use crate::figures::OfProbe;
 use crate::handlers::{Answer, Trouble};
 use crate::nudge::Nudge;
 
@@ -50,6 +51,7 @@ pub(super) struct Watch {
     pub random: fastrand::Rng,
     /// Whom it asks.
     pub instance: Option<Instance>,
+    pub figures: OfProbe,
 }
 
 /// What a watch knows of the instance that it asks.
@@ -136,7 +138,9 @@ impl Watch {
             return;
         };
         let (runtime, pod_ip) = (&*self.means.runtime, self.board.pod_ip());
+        let begun = Instant::now();
         let answer = self.question.ask(runtime, &id, &pod_ip, self.timing.timeout).await;
+        let took = begun.elapsed();
         let target = self.board.target(&self.container).filter(|target| target.id == id);
         // Who has gone or ended meanwhile is not judged by what it said on its way.
         let Some(since) = target.and_then(|target| target.running_since) else { return };
@@ -151,7 +155,9 @@ impl Watch {
         known.due = Some((due + self.timing.period).max(Instant::now()));
         self.tell(&answer);
         if let Ok(answer) = answer {
-            self.count(!matches!(answer, Answer::Failure(_)));
+            let is_well = !matches!(answer, Answer::Failure(_));
+            self.figures.answered(is_well, took);
+            self.count(is_well);
         }
     }
 

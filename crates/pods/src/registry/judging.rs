@@ -21,6 +21,7 @@ use super::Registry;
 use super::lines::Waiting;
 use super::terms::Terms;
 use crate::admission::has_finished;
+use crate::figures;
 
 /// How long the API server may take to say what the Node is like.
 const NODE_PATIENCE: Duration = Duration::from_secs(10);
@@ -78,8 +79,10 @@ impl Registry {
         }
         // What does not decode is the worker's to say.
         let Ok(pod) = serde_json::from_slice::<api::Pod>(&json) else { return true };
+        // One that was here before is judged by what it was granted then.
+        let pod = self.as_granted(&id.uid, pod);
         if asked_to_go || self.runs(&id.uid) || self.half_ended.contains_key(&id.uid) {
-            self.admission.count(&id.uid, &pod);
+            self.count(&id.uid, &pod);
             return true;
         }
         if !self.settled && !self.unread.is_empty() {
@@ -99,9 +102,9 @@ impl Registry {
         is_fresh: bool,
     ) -> bool {
         match decision {
-            Decision::Admitted => self.admission.count(&id.uid, pod),
+            Decision::Admitted => self.count(&id.uid, pod),
             Decision::AdmittedInsteadOf(victims) => {
-                self.admission.count(&id.uid, pod);
+                self.count(&id.uid, pod);
                 self.make_room(id, &victims);
                 self.stand(line, Standing::MakesRoom);
                 return false;
@@ -126,6 +129,7 @@ impl Registry {
         let Rejection { reason, message, .. } = why;
         tracing::info!(pod = id.object_ref(), podUID = %id.uid, reason = &**reason, why = message, "Pod admission denied");
         self.shared.hands.events.emit(Event::warning(id, reason.clone(), message.clone()));
+        figures::rejected(reason);
         let verdict = Verdict {
             reason: reason.to_string(),
             message: format!("{REJECTED}{message}"),
@@ -150,7 +154,7 @@ impl Registry {
     }
 
     /// Ends those who are in the way of a critical pod.
-    fn make_room(&mut self, id: &PodRef, victims: &[PodUid]) {
+    pub(super) fn make_room(&mut self, id: &PodRef, victims: &[PodUid]) {
         let verdict = Arc::new(Verdict {
             reason: PREEMPTING.to_owned(),
             message: PREEMPTED.to_owned(),
@@ -221,6 +225,7 @@ impl Registry {
                     let text = "Container runtime did not kill the pod within specified grace period.";
                     self.shared.hands.events.emit(Event::warning(&victim, "ExceededGracePeriod", text));
                 }
+                self.resizes.room_for(&uid);
                 if let Some(waiting) = self.waiting_of(&uid) {
                     waiting.standing = Standing::LetIn;
                 }

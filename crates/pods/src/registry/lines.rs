@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_model::{PodRef, PodUid};
-use crablet_planner::pod::{Ending, Verdict, Wish};
+use crablet_planner::pod::{Ending, Pending, Verdict, Wish};
 use futures_util::FutureExt;
 use tokio::sync::watch;
 
 use super::judging::Standing;
+use super::resizing::Granted;
 use super::terms::{MINIMUM_GRACE_SECONDS, Terms};
 use super::{Ended, Registry};
 use crate::nudge::Nudge;
@@ -80,8 +81,16 @@ impl Registry {
         };
         self.shared.view.set_pod(&id, None, false);
         let line = line_of(&id, true);
-        let assignment =
-            Assignment { pod: None, is_static: true, refused: None, verdict: None, wish: Wish::End(end) };
+        let assignment = Assignment {
+            pod: None,
+            is_static: true,
+            refused: None,
+            verdict: None,
+            instead: None,
+            pending: Pending::Nothing,
+            granted: None,
+            wish: Wish::End(end),
+        };
         self.spawn(id, line, assignment, Duration::ZERO);
     }
 
@@ -135,22 +144,26 @@ impl Registry {
 
     fn begin(&mut self, line: String, waiting: Waiting) {
         let Waiting { pod, is_static, verdict, .. } = waiting;
+        let granted = Some(self.granted(&pod, None));
         let id = pod.id.clone();
         if !is_static {
             let asked_to_go = Terms::of(&pod.json).deletion(self.shared.clock.now());
             let wish = asked_to_go.map_or(Wish::Run, Wish::End);
-            return self.spawn(id, line, assignment(&pod, is_static, wish, verdict), Duration::ZERO);
+            return self.spawn(id, line, assignment(&pod, is_static, wish, verdict, granted), Duration::ZERO);
         }
         match self.half_ended.remove(&id.uid) {
             Some(ending) => {
                 let uid = id.uid.clone();
-                let assignment = assignment(&pod, is_static, Wish::End(ending), verdict);
+                let assignment = assignment(&pod, is_static, Wish::End(ending), verdict, granted);
                 self.spawn(id, line, assignment, Duration::ZERO);
                 if let Some(handle) = self.workers.get_mut(&uid) {
                     handle.again = Some(pod);
                 }
             }
-            None => self.spawn(id, line, assignment(&pod, is_static, Wish::Run, verdict), Duration::ZERO),
+            None => {
+                let assignment = assignment(&pod, is_static, Wish::Run, verdict, granted);
+                self.spawn(id, line, assignment, Duration::ZERO);
+            }
         }
     }
 
@@ -188,6 +201,7 @@ impl Registry {
             pods.remove(uid);
         }
         self.admission.discount(uid);
+        self.resizes.room();
         let is_static = handle.assignment.borrow().is_static;
         match handle.again {
             Some(pod) => {
@@ -205,8 +219,19 @@ pub(super) fn assignment(
     is_static: bool,
     wish: Wish,
     verdict: Option<Arc<Verdict>>,
+    granted: Option<Granted>,
 ) -> Assignment {
-    Assignment { pod: Some(pod.json.clone()), is_static, refused: pod.refused.clone(), verdict, wish }
+    let (instead, pending) = granted.map(|granted| (granted.instead, granted.pending)).unwrap_or_default();
+    Assignment {
+        pod: Some(pod.json.clone()),
+        is_static,
+        refused: pod.refused.clone(),
+        verdict,
+        instead,
+        pending,
+        granted: None,
+        wish,
+    }
 }
 
 /// Static pods of the same name run one after the other. Of two pods of the API server with the same name the first was

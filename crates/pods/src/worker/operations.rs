@@ -12,11 +12,13 @@ use super::{AFTER_PANIC, Worker};
 use crate::hands::{Operation, Performed, Seen};
 use crate::record;
 use crate::sight::Touched;
+use crate::stage::Stage;
 
 pub(super) struct Running {
     pub number: u64,
     pub action: Action,
     pub abort: AbortHandle,
+    pub stage: Arc<Stage>,
 }
 
 impl Worker {
@@ -41,19 +43,29 @@ impl Worker {
         }
         let seen = self.seen_of(&action, runtime);
         let token = self.random.u32(..);
-        let order = self.order.clone();
-        let operation =
-            Operation { id: self.id.clone(), pod, node, action: action.clone(), seen, token, order };
-        let (shared, order) = (self.shared.clone(), self.order.clone());
+        let (order, stage) = (self.order.clone(), Arc::<Stage>::default());
+        let operation = Operation {
+            id: self.id.clone(),
+            pod,
+            node,
+            action: action.clone(),
+            seen,
+            token,
+            order: order.clone(),
+            stage: stage.clone(),
+        };
+        let (shared, asked) = (self.shared.clone(), action.clone());
         let is_static = self.assignment.borrow().is_static;
         let task = async move {
-            let _place = order.place(&operation.action, is_static).await;
-            (number, Box::pin(shared.hands.perform(operation)).await)
+            let work = Box::pin(shared.hands.perform(operation));
+            (number, order.in_turn(&asked, is_static, work).await)
         };
         let abort = self.operations.spawn(task);
         self.session.done.remove(&key);
-        self.session.ops.insert(key.clone(), planner::Operation { since: now, grace_seconds });
-        self.running.insert(key, Running { number, action, abort });
+        self.session
+            .ops
+            .insert(key.clone(), planner::Operation { since: now, grace_seconds, with_runtime: false });
+        self.running.insert(key, Running { number, action, abort, stage });
     }
 
     /// What is known of the thing that an action works on.
@@ -72,7 +84,27 @@ impl Worker {
         }
     }
 
-    pub(super) fn cancel(&mut self, key: &OpKey) {
+    /// Finds out what the runtime is at work on, for the plan that is made next.
+    pub(super) fn look_at_operations(&mut self) {
+        for (key, running) in &self.running {
+            if let Some(operation) = self.session.ops.get_mut(key) {
+                operation.with_runtime = running.stage.is_with_runtime();
+            }
+        }
+    }
+
+    /// Gives an operation up, unless the plan took it for waiting and the runtime has begun with it since.
+    pub(super) fn give_up(&mut self, key: &OpKey) -> bool {
+        let was_known = self.session.ops.get(key).is_some_and(|operation| operation.with_runtime);
+        let has_begun = self.running.get(key).is_some_and(|running| !running.stage.give_up());
+        if has_begun && !was_known {
+            return false;
+        }
+        self.cancel(key);
+        true
+    }
+
+    fn cancel(&mut self, key: &OpKey) {
         if let Some(running) = self.running.remove(key) {
             running.abort.abort();
             self.session.ops.remove(key);
@@ -127,7 +159,8 @@ impl Worker {
 
 fn is_failure(outcome: &planner::Outcome) -> bool {
     use planner::Outcome::{
-        CleanupFailed, ImageFailed, ReleaseFailed, SandboxFailed, StartFailed, TakeOverFailed, TeardownFailed,
+        CleanupFailed, ImageFailed, ReleaseFailed, ResizeFailed, SandboxFailed, StartFailed, TakeOverFailed,
+        TeardownFailed,
     };
     matches!(
         outcome,
@@ -137,6 +170,7 @@ fn is_failure(outcome: &planner::Outcome) -> bool {
             | TeardownFailed { .. }
             | TakeOverFailed { .. }
             | ReleaseFailed { .. }
+            | ResizeFailed { .. }
             | CleanupFailed { .. }
     )
 }

@@ -52,7 +52,7 @@ impl Worker {
 
     /// Takes hints in. Returns whether to look now.
     pub(super) fn hear(&mut self) -> bool {
-        let mut now = false;
+        let mut now = self.take_objects() && self.waits_for_objects;
         for told in self.nudge.take() {
             match told {
                 Told::Look => {

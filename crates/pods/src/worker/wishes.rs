@@ -1,9 +1,13 @@
 //! What becomes of a pod, if more than its assignment has a say in it.
 
+use crablet_apiserver::{ObjectKey, ObjectKind};
 use crablet_model::api;
 use crablet_model::names::annotation;
 use crablet_model::runtime::PodRuntime;
-use crablet_planner::pod::{Ending, Memory, Wish};
+use crablet_planner::pod::{Ending, Memory, OpKey, Wish};
+use jiff::Timestamp;
+
+use super::Worker;
 
 /// A pod's end outlives the agent: grace that has begun goes on, and a pod whose specification is lost gets the grace
 /// that its containers were annotated with.
@@ -45,4 +49,40 @@ pub(super) fn taken_over(mut memory: Memory, pod: Option<&api::Pod>, is_static: 
         memory.status = theirs.filter(|s| s.start_time.is_some()).cloned();
     }
     memory
+}
+
+impl Worker {
+    /// Takes in which objects came. Says whether any did.
+    pub(super) fn take_objects(&mut self) -> bool {
+        let came = self.nudge.take_objects();
+        if came.is_empty() {
+            return false;
+        }
+        self.objects.extend(came);
+        (self.came_before, self.older_tries) = (self.begun, None);
+        true
+    }
+
+    /// What failed for want of an object is tried again once one came.
+    pub(super) fn heed_objects(&mut self, memory: &mut Memory, pod: Option<&api::Pod>, now: Timestamp) {
+        // A try that was under way may have looked for it just before it came. What was begun since had it.
+        let is_try = |key: &OpKey| matches!(key, OpKey::Start(_) | OpKey::Image(_));
+        let older = self.running.iter().filter(|(key, op)| is_try(key) && op.number <= self.came_before);
+        let older = older.count();
+        if self.objects.is_empty() || self.older_tries == Some(older) {
+            return;
+        }
+        self.older_tries = Some(older);
+        let for_pulls = self.objects.iter().any(|key| key.as_ref().is_none_or(|key| pulls_with(pod, key)));
+        memory.objects_came(for_pulls, now);
+        if older == 0 {
+            self.objects.clear();
+        }
+    }
+}
+
+fn pulls_with(pod: Option<&api::Pod>, key: &ObjectKey) -> bool {
+    let spec = pod.and_then(|pod| pod.spec.as_ref());
+    let mut secrets = spec.into_iter().flat_map(|spec| spec.image_pull_secrets.iter().flatten());
+    key.kind == ObjectKind::Secret && secrets.any(|secret| *secret.name == *key.name)
 }

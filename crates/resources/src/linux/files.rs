@@ -42,6 +42,16 @@ pub fn read(folder: &Path, file: &str) -> Result<String, String> {
     Ok(text.trim_end().to_string())
 }
 
+/// A file with one number. What is more than an `i64` holds, or `max`, is the largest there is.
+pub fn number(folder: &Path, file: &str) -> Result<i64, String> {
+    let text = read(folder, file)?;
+    if text == "max" {
+        return Ok(i64::MAX);
+    }
+    let parsed = text.parse::<i128>().map(|n| i64::try_from(n).unwrap_or(i64::MAX));
+    parsed.map_err(|_| format!("cannot make sense of {text:?} in `{}`", folder.join(file).display()))
+}
+
 /// Makes one folder; that it is there is fine.
 pub fn make(folder: &Path) -> Result<(), String> {
     match fs::create_dir(folder) {

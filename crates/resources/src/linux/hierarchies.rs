@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crablet_model::cgroup::limits::CgroupLimits;
+use crablet_model::cgroup::limits::{CgroupLimits, CgroupNow};
 
 use super::v1::V1;
 use super::v2::V2;
@@ -65,6 +65,13 @@ impl Hierarchies {
         match self {
             Self::V1(v1) => v1.apply(path, limits),
             Self::V2(v2) => v2.apply(path, limits),
+        }
+    }
+
+    pub fn now(&self, path: &str) -> Result<CgroupNow, String> {
+        match self {
+            Self::V1(v1) => v1.now(path),
+            Self::V2(v2) => v2.now(path),
         }
     }
 

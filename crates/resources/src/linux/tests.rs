@@ -259,3 +259,60 @@ async fn v2_a_tree_of_folders_is_removed() {
     assert!(!folder.path().join("kubepods/podu1").exists());
     assert!(folder.path().join("kubepods").exists());
 }
+
+#[test]
+fn what_holds_for_a_cgroup_of_version_2_is_read_from_its_files() {
+    let folder = std::env::temp_dir().join(format!("crablet-cgroup-now-{}", std::process::id()));
+    let pod = folder.join("pod");
+    fs::create_dir_all(&pod).expect("a folder");
+    let write = |file: &str, text: &str| fs::write(pod.join(file), text).expect("a file");
+    fs::write(folder.join("cgroup.controllers"), "cpu memory\n").expect("a file");
+    write("cpu.max", "max 100000\n");
+    write("cpu.weight", "39\n");
+    write("memory.max", "max\n");
+    write("memory.current", "4096\n");
+    let v2 = V2::new(folder.clone()).expect("a hierarchy");
+    let free = CgroupNow {
+        cpu_shares: 998,
+        cpu_quota: -1,
+        cpu_period: 100_000,
+        memory: i64::MAX,
+        memory_usage: 4096,
+    };
+    assert_eq!(v2.now("/pod"), Ok(free));
+    let limits = CgroupLimits {
+        cpu_quota: Some(50_000),
+        cpu_period: Some(100_000),
+        memory: Some(1 << 20),
+        ..CgroupLimits::default()
+    };
+    v2.apply("/pod", &limits).expect("settings");
+    // As a plain file has no kernel behind it, what was written is what there is.
+    let trimmed = |file: &str| fs::read_to_string(pod.join(file)).expect("a file");
+    assert!(trimmed("cpu.max").starts_with("50000 100000") && trimmed("memory.max").starts_with("1048576"));
+    write("cpu.max", "nonsense\n");
+    assert!(v2.now("/pod").is_err_and(|error| error.contains("nonsense")));
+    fs::remove_dir_all(&folder).expect("the folder goes");
+}
+
+#[tokio::test]
+async fn what_holds_for_a_cgroup_of_version_1_is_read_from_the_kernel() {
+    let Some(root) = Root::new("now") else { return };
+    let limits = CgroupLimits {
+        cpu_shares: Some(512),
+        cpu_quota: Some(20_000),
+        cpu_period: Some(100_000),
+        memory: Some(64 << 20),
+        ..CgroupLimits::default()
+    };
+    root.host.update(&root.cgroup, &limits).await.expect("settings");
+    let now = root.host.now(&root.cgroup).await.expect("what holds");
+    let expected = CgroupNow {
+        cpu_shares: 512,
+        cpu_quota: 20_000,
+        cpu_period: 100_000,
+        memory: 64 << 20,
+        memory_usage: now.memory_usage,
+    };
+    assert_eq!(now, expected);
+}

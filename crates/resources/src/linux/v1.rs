@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crablet_model::cgroup::limits::CgroupLimits;
+use crablet_model::cgroup::limits::{CgroupLimits, CgroupNow};
 use rustix::io::Errno;
 
-use super::files::{self, levels, make, read, write};
+use super::files::{self, levels, make, number, read, write};
 
 const REQUIRED: [&str; 4] = ["cpu", "cpuacct", "cpuset", "memory"];
 /// A cgroup exists when it does in each of these that is mounted.
@@ -84,6 +84,22 @@ impl V1 {
             set_huge_pages(&folder("hugetlb")?, limits, "limit_in_bytes")?;
         }
         Ok(())
+    }
+
+    pub fn now(&self, path: &str) -> Result<CgroupNow, String> {
+        let folder = |controller: &str| {
+            self.folder(controller, path).ok_or_else(|| {
+                format!("cannot read the cgroup `{path}`: the controller `{controller}` is not mounted")
+            })
+        };
+        let (cpu, memory) = (folder("cpu")?, folder("memory")?);
+        Ok(CgroupNow {
+            cpu_shares: number(&cpu, "cpu.shares")?,
+            cpu_quota: number(&cpu, "cpu.cfs_quota_us")?,
+            cpu_period: number(&cpu, "cpu.cfs_period_us")?,
+            memory: number(&memory, "memory.limit_in_bytes")?,
+            memory_usage: number(&memory, "memory.usage_in_bytes")?,
+        })
     }
 
     fn folder(&self, controller: &str, path: &str) -> Option<PathBuf> {

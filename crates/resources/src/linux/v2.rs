@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crablet_model::cgroup::limits::{CgroupLimits, weight_of_shares};
+use crablet_model::cgroup::limits::{CgroupLimits, CgroupNow, shares_of_weight, weight_of_shares};
 
-use super::files::{levels, make, read, write};
+use super::files::{levels, make, number, read, write};
 use super::v1::{pids_text, set_huge_pages};
 
 const NEEDED: [&str; 5] = ["cpu", "cpuset", "hugetlb", "memory", "pids"];
@@ -101,6 +101,20 @@ impl V2 {
             write(folder, "cpuset.cpus", cpus)?;
         }
         set_huge_pages(folder, limits, "max")
+    }
+
+    pub fn now(&self, path: &str) -> Result<CgroupNow, String> {
+        let folder = self.folder(path);
+        let text = read(&folder, "cpu.max")?;
+        let bad = || format!("cannot make sense of {text:?} in `{}`", folder.join("cpu.max").display());
+        let (quota, period) = text.split_once(' ').ok_or_else(bad)?;
+        Ok(CgroupNow {
+            cpu_shares: shares_of_weight(number(&folder, "cpu.weight")?),
+            cpu_quota: if quota == "max" { -1 } else { quota.parse().map_err(|_| bad())? },
+            cpu_period: period.parse().map_err(|_| bad())?,
+            memory: number(&folder, "memory.max")?,
+            memory_usage: number(&folder, "memory.current")?,
+        })
     }
 
     fn folder(&self, path: &str) -> PathBuf {

@@ -41,9 +41,9 @@ pub struct ControlPlane {
 
 impl ControlPlane {
     /// `audit`: a line in [`Ground::audit_log`] for each request of a node.
-    pub fn start(ground: &Ground<'_>, audit: bool) -> Result<ControlPlane> {
+    pub fn start(ground: &Ground<'_>, audit: bool, api_flags: &[String]) -> Result<ControlPlane> {
         let etcd = ground.start_etcd()?;
-        let apiserver = ground.start_apiserver(audit)?;
+        let apiserver = ground.start_apiserver(audit, api_flags)?;
         apiserver.wait_ready(START, || ground.is_ready())?;
         let controller_manager = ground.start_controller_manager()?;
         let scheduler = ground.start_scheduler()?;
@@ -92,7 +92,7 @@ impl Ground<'_> {
         Daemon::start(self.scratch, "etcd", &mut command)
     }
 
-    fn start_apiserver(&self, audit: bool) -> Result<Daemon> {
+    fn start_apiserver(&self, audit: bool, flags: &[String]) -> Result<Daemon> {
         let names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"];
         let whole_name = format!("kubernetes.default.svc.{SERVICE_DOMAIN}");
         let serving = self.serving("apiserver", &[names[0], names[1], names[2], &whole_name, "localhost"])?;
@@ -134,7 +134,8 @@ impl Ground<'_> {
             // Services of aggregated APIs are reached by their pods' addresses: no kube-proxy is needed for it.
             .arg("--enable-aggregator-routing=true")
             .arg("--allow-privileged=true")
-            .arg("--profiling=false");
+            .arg("--profiling=false")
+            .args(flags);
         if audit {
             let policy = self.home.join("audit-policy.yaml");
             fs::write(&policy, AUDIT_POLICY)?;

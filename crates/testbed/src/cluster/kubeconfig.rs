@@ -1,6 +1,8 @@
 //! kubeconfig files with everything in them, so that they work from any folder.
 
 use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -37,5 +39,8 @@ fn write_for(path: &Path, server: &str, ca: &str, user: &str, credentials: &Valu
         "contexts": [{ "name": user, "context": { "cluster": "crablet-testbed", "user": user } }],
         "current-context": user,
     });
-    fs::write(path, format!("{config:#}\n")).with_context(|| format!("cannot write `{}`", path.display()))
+    let mut file = fs::OpenOptions::new();
+    file.write(true).create(true).truncate(true).mode(0o600);
+    let written = file.open(path).and_then(|mut file| writeln!(file, "{config:#}"));
+    written.with_context(|| format!("cannot write `{}`", path.display()))
 }

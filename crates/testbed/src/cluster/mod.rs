@@ -10,6 +10,7 @@ pub mod pki;
 
 use std::fs;
 use std::os::fd::AsFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -66,11 +67,13 @@ pub struct ClusterOptions {
     pub addons: bool,
     /// Whether the API server keeps a line for each request of a node, in [`Cluster::audit_log`].
     pub audit: bool,
+    /// Flags of the API server besides the usual ones: gates that are closed otherwise.
+    pub api_flags: Vec<String>,
 }
 
 impl ClusterOptions {
     pub fn new(flavor: Flavor) -> ClusterOptions {
-        ClusterOptions { flavor, images: Vec::new(), addons: false, audit: false }
+        ClusterOptions { flavor, images: Vec::new(), addons: false, audit: false, api_flags: Vec::new() }
     }
 
     /// The programs that such a cluster is made of, for those who want them built ahead.
@@ -102,7 +105,8 @@ impl Cluster {
         containerd.import(&images)?;
         containerd.network().bring_up()?;
         let home = containerd.scratch().dir().join("cluster");
-        fs::create_dir_all(&home)?;
+        // Keys and credentials lie in it.
+        fs::DirBuilder::new().mode(0o700).create(&home)?;
         let pki = Pki::create(&home.join("pki"))?;
         let ground = Ground {
             scratch: containerd.scratch(),
@@ -112,7 +116,7 @@ impl Cluster {
             home: &home,
         };
         ground.kubeconfig("admin", "admin", Some("system:masters"))?;
-        let control_plane = ControlPlane::start(&ground, options.audit)?;
+        let control_plane = ControlPlane::start(&ground, options.audit, &options.api_flags)?;
         let cluster = Cluster {
             proxy: std::sync::Mutex::new(None),
             control_plane,
@@ -129,13 +133,19 @@ impl Cluster {
 
     /// Starts a kubelet and waits until its node is ready (and the add-ons with it).
     pub fn join(&self, options: NodeOptions) -> Result<Node> {
-        let node = Node::join(self, &options)?;
+        let node = Node::launch(self, &options)?;
+        node.wait_ready(self)?;
         let mut proxy = self.proxy.lock().unwrap();
         if self.addons && proxy.is_none() {
             *proxy = Some(addons::start_proxy(&self.ground(), &options.name)?);
             addons::start_coredns(self)?;
         }
         Ok(node)
+    }
+
+    /// Starts a kubelet and no more: one that may not live until its node is ready.
+    pub fn launch(&self, options: NodeOptions) -> Result<Node> {
+        Node::launch(self, &options)
     }
 
     /// The administrator's, with everything in it.

@@ -84,7 +84,8 @@ pub struct Node {
 }
 
 impl Node {
-    pub(super) fn join(cluster: &Cluster, options: &NodeOptions) -> Result<Node> {
+    /// Starts its kubelet; what becomes of it is for others to say.
+    pub(super) fn launch(cluster: &Cluster, options: &NodeOptions) -> Result<Node> {
         let ground = cluster.ground();
         let binary = options.kubelet.binary()?;
         let home = ground.scratch.dir().join(&options.name);
@@ -118,9 +119,7 @@ impl Node {
             .arg("--v=2")
             .args(&options.flags);
         let kubelet = Daemon::start(ground.scratch, &format!("kubelet-{}", options.name), &mut command)?;
-        let node = Node { name: options.name.clone(), home, kubelet };
-        node.wait_ready(cluster)?;
-        Ok(node)
+        Ok(Node { name: options.name.clone(), home, kubelet })
     }
 
     pub fn name(&self) -> &str {
@@ -140,7 +139,7 @@ impl Node {
     }
 
     /// The API server tells, and a kubelet that leaves is heard of at once.
-    fn wait_ready(&self, cluster: &Cluster) -> Result<()> {
+    pub(super) fn wait_ready(&self, cluster: &Cluster) -> Result<()> {
         let node = format!("node/{}", self.name);
         let timeout = format!("--timeout={}s", READY.as_secs());
         for condition in ["--for=create", "--for=condition=Ready"] {

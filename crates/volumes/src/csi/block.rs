@@ -16,7 +16,7 @@ use crate::port::told;
 pub(super) const SET_UP_DEVICE: &str = "MapVolume.SetUpDevice";
 const WAIT_FOR_ATTACH: &str = "MapVolume.WaitForAttach";
 const MAP_POD_DEVICE: &str = "MapVolume.MapPodDevice";
-const EXPAND: &str = "MapVolume.MapPodDevice";
+const EXPAND: &str = "MapVolume.MarkVolumeAsMounted failed while expanding volume";
 
 /// A device that its pod can use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +48,7 @@ pub(super) async fn map(csi: &Arc<Csi>, wish: &Wish) -> Result<Mapped, Failure> 
             None => Default::default(),
         };
         make_folder(csi, &staging).await.map_err(step(SET_UP_DEVICE))?;
+        csi.uses.hold(&staging, &volume.driver, &volume.handle);
         let request = csi::NodeStageVolumeRequest {
             volume_id: volume.handle.clone(),
             publish_context: publish_context.clone(),
@@ -58,9 +59,10 @@ pub(super) async fn map(csi: &Arc<Csi>, wish: &Wish) -> Result<Mapped, Failure> 
         };
         if let Err(error) = client.stage(request).await {
             if error.is_final() && !csi.uses.is_used(&staging) {
-                clean_up(csi, &volume.spec_name)
-                    .await
-                    .unwrap_or_else(|left| tracing::warn!(left, "Left over"));
+                match clean_up(csi, &volume.spec_name).await {
+                    Ok(()) => csi.uses.let_go(&staging),
+                    Err(left) => tracing::warn!(left, "Left over"),
+                }
             } else if !csi.uses.is_used(&staging) {
                 // Nobody knows how far it came; if nobody tries again, it is taken back.
                 let data = data_of(csi, wish);
@@ -92,8 +94,8 @@ pub(super) async fn map(csi: &Arc<Csi>, wish: &Wish) -> Result<Mapped, Failure> 
         volume_context: attributes,
     };
     client.publish(request).await.map_err(|error| step(MAP_POD_DEVICE)(error.to_string()))?;
-    let at = abilities.stage.then_some(&*staging);
-    expand::during_mount(csi, wish, &client, abilities, &device, at).await.map_err(step(EXPAND))?;
+    let at = expand::At { place: &staging, path: &device, staging: abilities.stage.then_some(&*staging) };
+    expand::during_mount(csi, wish, &client, abilities, at).await.map_err(step(EXPAND))?;
     Ok(Mapped { device, global_map: csi.places.device_map(&volume.spec_name) })
 }
 
@@ -103,6 +105,8 @@ fn data_of(csi: &Csi, wish: &Wish) -> VolumeData {
         attachment_id: Some(attachment_name(&volume.handle, &volume.driver, &csi.node_name)),
         driver: volume.driver.clone(),
         node: Some(csi.node_name.clone()),
+        // A device has no files to label.
+        context: None,
         spec_name: Some(volume.spec_name.clone()),
         handle: volume.handle.clone(),
         lifecycle: None,

@@ -13,8 +13,11 @@ use crablet_protos::csi::node_service_capability::Type as CapabilityType;
 use crablet_protos::csi::node_service_capability::rpc::Type as Rpc;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
+use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Request, Response, Status};
+
+use crate::figures;
 
 /// For each call, upstream's.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -22,6 +25,7 @@ const DEADLINE: Duration = Duration::from_secs(120);
 /// A driver that listens somewhere.
 #[derive(Clone, Debug)]
 pub struct DriverClient {
+    name: String,
     endpoint: PathBuf,
 }
 
@@ -64,25 +68,31 @@ impl CallError {
                 | Code::Aborted
         )
     }
+
+    /// As Go names it.
+    fn code_name(&self) -> String {
+        match self.code {
+            Code::Cancelled => "Canceled".to_owned(),
+            other => format!("{other:?}"),
+        }
+    }
 }
 
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let code = match self.code {
-            Code::Cancelled => "Canceled".to_owned(),
-            other => format!("{other:?}"),
-        };
-        write!(f, "rpc error: code = {code} desc = {}", self.message)
+        write!(f, "rpc error: code = {} desc = {}", self.code_name(), self.message)
     }
 }
 
 impl DriverClient {
-    pub fn new(endpoint: PathBuf) -> Self {
-        Self { endpoint }
+    pub fn new(name: &str, endpoint: PathBuf) -> Self {
+        Self { name: name.to_owned(), endpoint }
     }
 
     pub async fn node_info(&self) -> Result<NodeInfo, CallError> {
-        let info = self.call(csi::NodeGetInfoRequest {}, async |mut c, r| c.node_get_info(r).await).await?;
+        let info = self
+            .call("NodeGetInfo", csi::NodeGetInfoRequest {}, async |mut c, r| c.node_get_info(r).await)
+            .await?;
         Ok(NodeInfo {
             node_id: info.node_id,
             max_volumes: info.max_volumes_per_node,
@@ -92,7 +102,9 @@ impl DriverClient {
 
     pub async fn capabilities(&self) -> Result<Capabilities, CallError> {
         let request = csi::NodeGetCapabilitiesRequest {};
-        let answer = self.call(request, async |mut c, r| c.node_get_capabilities(r).await).await?;
+        let answer = self
+            .call("NodeGetCapabilities", request, async |mut c, r| c.node_get_capabilities(r).await)
+            .await?;
         let mut all = Capabilities::default();
         for capability in answer.capabilities {
             let Some(CapabilityType::Rpc(rpc)) = capability.r#type else { continue };
@@ -110,7 +122,7 @@ impl DriverClient {
     }
 
     pub async fn stage(&self, request: csi::NodeStageVolumeRequest) -> Result<(), CallError> {
-        self.call(request, async |mut c, r| c.node_stage_volume(r).await).await.map(drop)
+        self.call("NodeStageVolume", request, async |mut c, r| c.node_stage_volume(r).await).await.map(drop)
     }
 
     pub async fn unstage(&self, volume: &str, staging: &Path) -> Result<(), CallError> {
@@ -118,11 +130,15 @@ impl DriverClient {
             volume_id: volume.to_owned(),
             staging_target_path: staging.display().to_string(),
         };
-        self.call(request, async |mut c, r| c.node_unstage_volume(r).await).await.map(drop)
+        self.call("NodeUnstageVolume", request, async |mut c, r| c.node_unstage_volume(r).await)
+            .await
+            .map(drop)
     }
 
     pub async fn publish(&self, request: csi::NodePublishVolumeRequest) -> Result<(), CallError> {
-        self.call(request, async |mut c, r| c.node_publish_volume(r).await).await.map(drop)
+        self.call("NodePublishVolume", request, async |mut c, r| c.node_publish_volume(r).await)
+            .await
+            .map(drop)
     }
 
     pub async fn unpublish(&self, volume: &str, target: &Path) -> Result<(), CallError> {
@@ -130,7 +146,9 @@ impl DriverClient {
             volume_id: volume.to_owned(),
             target_path: target.display().to_string(),
         };
-        self.call(request, async |mut c, r| c.node_unpublish_volume(r).await).await.map(drop)
+        self.call("NodeUnpublishVolume", request, async |mut c, r| c.node_unpublish_volume(r).await)
+            .await
+            .map(drop)
     }
 
     pub async fn stats(
@@ -143,15 +161,16 @@ impl DriverClient {
             volume_path: path.display().to_string(),
             staging_target_path: String::new(),
         };
-        self.call(request, async |mut c, r| c.node_get_volume_stats(r).await).await
+        self.call("NodeGetVolumeStats", request, async |mut c, r| c.node_get_volume_stats(r).await).await
     }
 
     pub async fn expand(&self, request: csi::NodeExpandVolumeRequest) -> Result<(), CallError> {
-        self.call(request, async |mut c, r| c.node_expand_volume(r).await).await.map(drop)
+        self.call("NodeExpandVolume", request, async |mut c, r| c.node_expand_volume(r).await).await.map(drop)
     }
 
     async fn call<Q, R>(
         &self,
+        method: &str,
         message: Q,
         send: impl AsyncFnOnce(NodeClient<Channel>, Request<Q>) -> Result<Response<R>, Status>,
     ) -> Result<R, CallError> {
@@ -163,10 +182,14 @@ impl DriverClient {
         // The driver is told too, so that it gives up when we do.
         request.set_timeout(DEADLINE);
         let call = Box::pin(send(NodeClient::new(channel), request));
-        match tokio::time::timeout(DEADLINE, call).await {
+        let begun = Instant::now();
+        let answer = match tokio::time::timeout(DEADLINE, call).await {
             Ok(answer) => answer.map(Response::into_inner).map_err(|status| self.error(&status)),
             Err(_) => Err(too_late()),
-        }
+        };
+        let code = answer.as_ref().err().map_or_else(|| "OK".to_owned(), CallError::code_name);
+        figures::call(&self.name, method, &code, begun.elapsed());
+        answer
     }
 
     fn error(&self, status: &Status) -> CallError {

@@ -32,6 +32,9 @@ pub struct VolumeData {
     pub driver: String,
     #[serde(rename = "nodeName", skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// The SELinux label that it is mounted with, if any.
+    #[serde(rename = "seLinuxMountContext", skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
     #[serde(rename = "specVolID", skip_serializing_if = "Option::is_none")]
     pub spec_name: Option<String>,
     #[serde(rename = "volumeHandle")]
@@ -88,11 +91,12 @@ mod tests {
             attachment_id: Some("csi-1".to_owned()),
             driver: "d.io".to_owned(),
             node: Some("n1".to_owned()),
+            context: Some("u:r:t:s0".to_owned()),
             spec_name: Some("pv".to_owned()),
             handle: "vol".to_owned(),
             lifecycle: Some(Lifecycle::Persistent),
         };
-        let json = r#"{"attachmentID":"csi-1","driverName":"d.io","nodeName":"n1","specVolID":"pv","volumeHandle":"vol","volumeLifecycleMode":"Persistent"}"#;
+        let json = r#"{"attachmentID":"csi-1","driverName":"d.io","nodeName":"n1","seLinuxMountContext":"u:r:t:s0","specVolID":"pv","volumeHandle":"vol","volumeLifecycleMode":"Persistent"}"#;
         assert_eq!(serde_json::to_string(&data).unwrap(), json);
         assert_eq!(serde_json::from_str::<VolumeData>(json).unwrap(), data);
     }

@@ -1,7 +1,7 @@
 //! The drivers that have registered on this node.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -61,7 +61,8 @@ impl Drivers {
         if driver.is_empty() {
             return Err("driver name is empty".to_owned());
         }
-        let known = self.registered().get(driver).map(|known| DriverClient::new(known.endpoint.clone()));
+        let known =
+            self.registered().get(driver).map(|known| DriverClient::new(driver, known.endpoint.clone()));
         known.ok_or_else(|| format!("driver name {driver} not found in the list of registered CSI drivers"))
     }
 
@@ -83,7 +84,7 @@ impl Drivers {
     pub async fn register(&self, driver: &str, endpoint: PathBuf, versions: &[String]) -> Result<(), String> {
         let version = self.usable_version("RegisterPlugin", driver, versions)?;
         info!(driver, endpoint = %endpoint.display(), "Registering a CSI driver");
-        let client = DriverClient::new(endpoint.clone());
+        let client = DriverClient::new(driver, endpoint.clone());
         self.registered().insert(driver.to_owned(), Registered { endpoint, version });
         let told = match client.node_info().await {
             Ok(info) if info.node_id.is_empty() => {
@@ -93,14 +94,23 @@ impl Drivers {
             Err(error) => Err(error.to_string()),
         };
         if let Err(error) = told {
-            self.deregister(driver).await;
+            self.forget(driver).await;
             return Err(error);
         }
         self.changes.send_modify(|count| *count += 1);
         Ok(())
     }
 
-    pub async fn deregister(&self, driver: &str) {
+    /// The driver has taken its socket away. One that serves elsewhere under the same name has come in its place and
+    /// stays: the old one of an upgrade goes after the new one has registered.
+    pub async fn deregister(&self, driver: &str, endpoint: &Path) {
+        let is_it = self.registered().get(driver).is_some_and(|there| there.endpoint == endpoint);
+        if is_it {
+            self.forget(driver).await;
+        }
+    }
+
+    async fn forget(&self, driver: &str) {
         self.registered().remove(driver);
         if let Err(error) = self.record.uninstall(driver).await {
             error!(driver, err = error, "Error uninstalling CSI driver");
@@ -185,6 +195,19 @@ mod tests {
             let error = validate(bad).unwrap_err();
             assert!(error.starts_with("validation failed for CSI Driver d at endpoint /s: "), "{error}");
         }
+    }
+
+    #[tokio::test]
+    async fn an_upgraded_driver_outlives_the_socket_of_the_old_one() {
+        let drivers = Drivers::new(Arc::new(Nobody));
+        for (endpoint, version) in [("/old", vec![1, 0]), ("/new", vec![1, 1])] {
+            let there = Registered { endpoint: endpoint.into(), version: Version(version) };
+            drivers.registered().insert("d".to_owned(), there);
+        }
+        drivers.deregister("d", Path::new("/old")).await;
+        assert!(drivers.client("d").is_ok());
+        drivers.deregister("d", Path::new("/new")).await;
+        assert!(drivers.client("d").is_err());
     }
 
     #[test]

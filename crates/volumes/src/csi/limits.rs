@@ -9,6 +9,10 @@ use tokio::time::{Instant, sleep_until};
 use tracing::error;
 
 use super::Csi;
+use super::places::attachment_name;
+
+/// What an attacher tells of a node that can have no more, as a code of gRPC.
+const RESOURCE_EXHAUSTED: i32 = 8;
 
 pub(super) async fn run(csi: Arc<Csi>) {
     let mut drivers = csi.drivers.changes();
@@ -29,6 +33,29 @@ pub(super) async fn run(csi: Arc<Csi>) {
             () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => ask(&csi, &mut asked).await,
         }
     }
+}
+
+pub(super) async fn is_exhausted(csi: &Csi, driver: &str, handle: &str) -> bool {
+    let spec = csi.objects.known_driver(driver);
+    if spec.and_then(|spec| spec.node_allocatable_update_period_seconds).is_none_or(|period| period <= 0) {
+        return false;
+    }
+    let name = attachment_name(handle, driver, &csi.node_name);
+    let attachment = match csi.objects.attachment(&name).await {
+        Ok(attachment) => attachment,
+        Err(err) => {
+            error!(attachmentName = name, err, "Failed to get volume attachment");
+            return false;
+        }
+    };
+    let code = attachment.status.and_then(|status| status.attach_error?.error_code);
+    if code != Some(RESOURCE_EXHAUSTED) {
+        return false;
+    }
+    if let Err(err) = csi.drivers.refresh(driver).await {
+        error!(driver, err, "Failed to update CSIDriver");
+    }
+    true
 }
 
 fn periods(csi: &Csi) -> BTreeMap<String, Duration> {

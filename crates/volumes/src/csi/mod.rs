@@ -15,15 +15,14 @@
 //! | `mount`, `block`, `rules` | the way in, for file systems and for devices |
 //! | `unmount`, `unstage` | the way out |
 //! | `uses` | which pods use a staged volume, and who is at work on it |
-//! | `expand`, `stats`, `limits` | growing volumes, their usage, how many a node may have |
+//! | `expand`, `resizing` | growing volumes, and what their claims say of it |
+//! | `stats`, `limits` | their usage, how many a node may have |
 //! | `places`, `data` | paths and `vol_data.json`, upstream's |
 //!
 //! What is begun with a driver goes on to its end, whoever waits for it: a call that is cut off leaves the driver at work,
 //! and the next call would meet it half-way. So one volume is worked on by one at a time, and a driver that hangs holds the
 //! pods of that volume and no others. Every step may be repeated, so a death at any of them is mended by the next life:
 //! what is staged and used by nobody is found on disk and unstaged once its driver has registered.
-//!
-//! Absent: mounts with an SELinux context, metrics of calls.
 
 mod block;
 pub mod client;
@@ -36,12 +35,14 @@ mod mount;
 mod objects;
 mod places;
 mod request;
+mod resizing;
 mod rules;
 mod stats;
 mod unmount;
 mod unstage;
 mod uses;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -51,18 +52,22 @@ use crablet_model::PodUid;
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
+use crate::figures;
 use crate::port::{VolumeEvents, VolumeHost};
 
 use self::drivers::Drivers;
 use self::objects::CsiObjects;
 use self::places::Places;
+use self::request::Wish;
 use self::unstage::Unstaging;
 use self::uses::Uses;
 
 pub use self::block::Mapped;
 pub use self::client::NodeInfo;
 pub use self::drivers::CsiNodeRecord;
+pub use self::expand::Grown;
 pub use self::places::unique_name;
 pub use self::request::{CsiRequest, CsiSource};
 pub use self::stats::CsiStats;
@@ -71,6 +76,8 @@ pub struct CsiSettings {
     /// Must have no symlinks in it, or the mount table cannot be read against it.
     pub root_dir: PathBuf,
     pub node_name: String,
+    /// The gate `CSIVolumeHealth`: drivers tell whether volumes are well.
+    pub volume_health: bool,
 }
 
 pub struct CsiPorts {
@@ -109,13 +116,14 @@ impl From<Failure> for String {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Published {
     pub path: PathBuf,
-    /// When it shall be set up again, because of a token.
+    /// When it shall be set up again, because its driver wants it.
     pub refresh_at: Option<Timestamp>,
 }
 
 /// All volumes of CSI drivers on this node.
 pub struct Csi {
     node_name: String,
+    volume_health: bool,
     places: Places,
     objects: CsiObjects,
     tokens: Arc<dyn Objects>,
@@ -132,6 +140,7 @@ impl Csi {
     pub fn start(settings: CsiSettings, ports: CsiPorts, tasks: &mut JoinSet<()>) -> Arc<Self> {
         let csi = Arc::new(Self {
             node_name: settings.node_name,
+            volume_health: settings.volume_health,
             places: Places::new(&settings.root_dir),
             objects: CsiObjects::new(ports.api),
             tokens: ports.objects,
@@ -166,6 +175,12 @@ impl Csi {
         Ok(spec.is_none_or(|spec| spec.attach_required.unwrap_or(true)))
     }
 
+    /// Whether the driver mounts with the SELinux label that it is given.
+    pub async fn takes_selinux_label(&self, driver: &str) -> Result<bool, String> {
+        let spec = self.objects.driver(driver).await?;
+        Ok(spec.is_some_and(|spec| spec.se_linux_mount == Some(true)))
+    }
+
     /// Whether volumes of the driver shall be set up again whenever their pod is looked at.
     pub fn must_republish(&self, driver: &str) -> bool {
         self.objects.known_driver(driver).is_some_and(|spec| spec.requires_republish == Some(true))
@@ -174,29 +189,64 @@ impl Csi {
     /// Mounts the volume for the pod. Costs little when all is there.
     pub async fn set_up(self: &Arc<Self>, request: &CsiRequest<'_>) -> Result<Published, Failure> {
         let (csi, wish) = (self.clone(), request.owned());
-        to_its_end(async move { mount::set_up(&csi, &wish).await })
-            .await
-            .unwrap_or_else(|broken| Err(Failure { step: mount::SET_UP, message: broken }))
+        to_its_end(
+            async move { csi.timed(&wish, "volume_mount", Box::pin(mount::set_up(&csi, &wish))).await },
+        )
+        .await
+        .unwrap_or_else(|broken| Err(Failure { step: mount::SET_UP, message: broken }))
     }
 
     /// Brings the device of a block volume to the node.
     pub async fn map(self: &Arc<Self>, request: &CsiRequest<'_>) -> Result<Mapped, Failure> {
         let (csi, wish) = (self.clone(), request.owned());
-        to_its_end(async move { block::map(&csi, &wish).await })
+        to_its_end(async move { csi.timed(&wish, "map_volume", Box::pin(block::map(&csi, &wish))).await })
             .await
             .unwrap_or_else(|broken| Err(Failure { step: block::SET_UP_DEVICE, message: broken }))
+    }
+
+    /// Asks the driver to expand a volume that the pod has, if the cluster has made it larger. The error is for an event.
+    pub async fn grow(self: &Arc<Self>, request: &CsiRequest<'_>, is_block: bool) -> Result<Grown, String> {
+        let (csi, wish) = (self.clone(), request.owned());
+        let grown = async move { Box::pin(expand::online(&csi, &wish, is_block)).await };
+        to_its_end(grown).await.unwrap_or_else(Err)
+    }
+
+    /// Whether the volume is not attached because the node can have no more of its driver's. Then the cluster is told
+    /// anew how many those are.
+    pub async fn is_exhausted(&self, driver: &str, handle: &str) -> bool {
+        limits::is_exhausted(self, driver, handle).await
+    }
+
+    /// The unique names of volumes that drivers have, or may have, staged here: they must not be detached.
+    pub fn held(&self) -> watch::Receiver<Arc<BTreeSet<String>>> {
+        self.uses.held()
+    }
+
+    /// Finds out what an earlier life of the agent has left.
+    pub async fn look_back(&self) -> Result<(), String> {
+        self.uses.load(&*self.host, &self.places).await
     }
 
     /// Takes a volume away from its pod: the folder `volumes/kubernetes.io~csi/<name>`.
     pub async fn tear_down(self: &Arc<Self>, uid: &PodUid, spec_name: &str) -> Result<(), String> {
         let (csi, uid, name) = (self.clone(), uid.clone(), spec_name.to_owned());
-        to_its_end(async move { unmount::tear_down(&csi, &uid, &name).await }).await.unwrap_or_else(Err)
+        to_its_end(async move {
+            csi.uses.set_driver(&uid, &name, None);
+            unmount::tear_down(&csi, &uid, &name).await
+        })
+        .await
+        .unwrap_or_else(Err)
     }
 
     /// Takes a device away from its pod, after the link and the bind mount are gone.
     pub async fn unmap(self: &Arc<Self>, uid: &PodUid, spec_name: &str) -> Result<(), String> {
         let (csi, uid, name) = (self.clone(), uid.clone(), spec_name.to_owned());
-        to_its_end(async move { block::unmap(&csi, &uid, &name).await }).await.unwrap_or_else(Err)
+        to_its_end(async move {
+            csi.uses.set_driver(&uid, &name, None);
+            block::unmap(&csi, &uid, &name).await
+        })
+        .await
+        .unwrap_or_else(Err)
     }
 
     /// The block volumes that are published for the pod, whatever has become of their links.
@@ -204,10 +254,39 @@ impl Csi {
         block::mapped(self, uid).await
     }
 
+    /// As figures name what made a volume that the pod has, by the volume's name on disk.
+    pub fn plugin_of(&self, uid: &PodUid, spec_name: &str) -> Option<String> {
+        self.uses.driver(uid, spec_name).map(|driver| plugin_of(&driver))
+    }
+
+    /// An operation for a pod, with its figures.
+    async fn timed<T, E>(
+        &self,
+        wish: &Wish,
+        operation: &'static str,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let begun = Instant::now();
+        let done = work.await;
+        let volume = &wish.volume;
+        let plugin = plugin_of(&volume.driver);
+        figures::operation(&plugin, operation, done.is_ok(), begun.elapsed());
+        if done.is_ok() {
+            self.uses.set_driver(&wish.id.uid, &volume.spec_name, Some(&volume.driver));
+            figures::in_place(&plugin, begun.elapsed());
+        }
+        done
+    }
+
     /// How full a mounted volume of a pod is, if the driver can tell.
     pub async fn stats(&self, uid: &PodUid, spec_name: &str) -> Result<Option<CsiStats>, String> {
         stats::of(self, uid, spec_name).await
     }
+}
+
+/// As figures name the driver's volumes.
+fn plugin_of(driver: &str) -> String {
+    format!("kubernetes.io/csi:{driver}")
 }
 
 /// Runs in a task of its own, which nobody cuts short. Every call in it has a deadline.

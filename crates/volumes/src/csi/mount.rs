@@ -20,7 +20,7 @@ use crate::port::{GroupChange, told};
 pub(super) const SET_UP: &str = "MountVolume.SetUp";
 const WAIT_FOR_ATTACH: &str = "MountVolume.WaitForAttach";
 const MOUNT_DEVICE: &str = "MountVolume.MountDevice";
-const EXPAND: &str = "MountVolume.Setup";
+const EXPAND: &str = "MountVolume.Setup failed while expanding volume";
 
 /// Upstream publishes again whenever it looks at the pod, which is about every minute.
 const REPUBLISH: SignedDuration = SignedDuration::from_secs(60);
@@ -82,7 +82,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Says when a token among what the driver was told has to be renewed.
+    /// Says when the driver wants to be asked again.
     async fn whole(&self) -> Result<Option<jiff::Timestamp>, Problem> {
         let (csi, wish) = (self.csi, self.wish);
         let volume = &wish.volume;
@@ -93,6 +93,7 @@ impl Work<'_> {
         self.remember().await.map_err(before)?;
         if volume.lifecycle == Lifecycle::Persistent {
             csi.uses.add(self.place, &wish.id.uid);
+            self.check_label().await.map_err(before)?;
             if !csi.uses.is_staged(self.place) {
                 self.stage().await?;
                 csi.uses.set_staged(self.place, true);
@@ -104,10 +105,30 @@ impl Work<'_> {
         }
         let staging =
             (volume.lifecycle == Lifecycle::Persistent && self.abilities.stage).then_some(self.place);
-        expand::during_mount(csi, wish, &self.client, self.abilities, &self.folder.join(MOUNT), staging)
+        let at = expand::At { place: self.place, path: &self.folder.join(MOUNT), staging };
+        expand::during_mount(csi, wish, &self.client, self.abilities, at)
             .await
             .map_err(|message| Problem { failure: Failure { step: EXPAND, message }, over: false })?;
         Ok(refresh_at)
+    }
+
+    /// What was staged with another SELinux label has to be unstaged first, which is not for this pod to do while others
+    /// use it.
+    async fn check_label(&self) -> Result<(), String> {
+        let (csi, wanted) = (self.csi, &self.wish.context);
+        if !self.abilities.stage || !csi.uses.is_staged(self.place) {
+            return Ok(());
+        }
+        let beside = self.place.parent().unwrap_or(self.place);
+        match data::read(&*csi.host, beside).await {
+            Ok(Found::Data(staged)) if staged.context != *wanted => Err(format!(
+                "conflicting SELinux labels of volume {}: {:?} and {:?}",
+                self.wish.volume.spec_name,
+                staged.context.unwrap_or_default(),
+                wanted.as_deref().unwrap_or_default()
+            )),
+            _ => Ok(()),
+        }
     }
 
     async fn remember(&self) -> Result<(), String> {
@@ -121,6 +142,7 @@ impl Work<'_> {
             attachment_id: Some(attachment_name(&volume.handle, &volume.driver, &csi.node_name)),
             driver: volume.driver.clone(),
             node: Some(csi.node_name.clone()),
+            context: self.wish.context.clone(),
             spec_name: Some(volume.spec_name.clone()),
             handle: volume.handle.clone(),
             lifecycle: Some(volume.lifecycle),
@@ -148,10 +170,12 @@ impl Work<'_> {
         let data = VolumeData {
             driver: volume.driver.clone(),
             handle: volume.handle.clone(),
+            context: self.wish.context.clone(),
             ..VolumeData::default()
         };
         let beside = self.place.parent().unwrap_or(self.place);
         data::write(&*csi.host, beside, &data).await.map_err(before)?;
+        csi.uses.hold(self.place, &volume.driver, &volume.handle);
         let group = self.wish.fs_group.filter(|_| self.abilities.mount_group);
         let request = csi::NodeStageVolumeRequest {
             volume_id: volume.handle.clone(),
@@ -164,9 +188,13 @@ impl Work<'_> {
         let staged = self.client.stage(request).await;
         if staged.as_ref().is_err_and(CallError::is_final)
             && csi.uses.is_only_user(self.place, &self.wish.id.uid)
-            && let Err(error) = unmount::remove(csi, beside, GLOBAL_MOUNT).await
         {
-            tracing::warn!(folder = %beside.display(), error, "Failed to remove the place of a volume");
+            match unmount::remove(csi, beside, GLOBAL_MOUNT).await {
+                Ok(()) => csi.uses.let_go(self.place),
+                Err(error) => {
+                    tracing::warn!(folder = %beside.display(), error, "Failed to remove the place of a volume");
+                }
+            }
         }
         staged.map_err(|error| called(MOUNT_DEVICE, &error))
     }
@@ -207,9 +235,10 @@ impl Work<'_> {
             let problem = called(SET_UP, &error);
             Problem { over: problem.over && over, ..problem }
         })?;
+        // Also for the sake of tokens only a driver that says so is asked again, as upstream (v1.36).
         let republish = self.spec.is_some_and(|spec| spec.requires_republish == Some(true));
         let again = republish.then(|| csi.clock.now() + REPUBLISH);
-        Ok([tokens.refresh_at, again].into_iter().flatten().min())
+        Ok(again.map(|again| tokens.refresh_at.map_or(again, |token| token.min(again))))
     }
 
     async fn set_group(&self) -> Result<(), Problem> {

@@ -4,6 +4,7 @@ use crablet_model::{PodRef, api};
 
 use super::data::Lifecycle;
 use super::places::inline_handle;
+use crate::selinux;
 
 /// A volume of a pod, as its caller knows it.
 pub struct CsiRequest<'a> {
@@ -11,6 +12,8 @@ pub struct CsiRequest<'a> {
     pub pod: &'a api::Pod,
     pub source: CsiSource<'a>,
     pub fs_group: Option<u32>,
+    /// The SELinux label to mount it with.
+    pub context: Option<String>,
     /// `fsGroupChangePolicy: OnRootMismatch`
     pub on_root_mismatch: bool,
     /// It is there already and shall be published again.
@@ -36,6 +39,7 @@ pub(super) struct Wish {
     pub service_account: String,
     pub volume: Wanted,
     pub fs_group: Option<u32>,
+    pub context: Option<String>,
     pub on_root_mismatch: bool,
     pub again: bool,
 }
@@ -79,11 +83,14 @@ pub(super) struct Claim {
 impl CsiRequest<'_> {
     pub(super) fn owned(&self) -> Wish {
         let spec = self.pod.spec.as_ref();
+        let mut volume = self.source.wanted(self.id);
+        volume.mount_options.extend(self.context.as_deref().map(selinux::option));
         Wish {
             id: self.id.clone(),
             service_account: spec.and_then(|spec| spec.service_account_name.clone()).unwrap_or_default(),
-            volume: self.source.wanted(self.id),
+            volume,
             fs_group: self.fs_group,
+            context: self.context.clone(),
             on_root_mismatch: self.on_root_mismatch,
             again: self.again,
         }

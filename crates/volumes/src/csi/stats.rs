@@ -29,7 +29,8 @@ pub(super) async fn of(csi: &Csi, uid: &PodUid, spec_name: &str) -> Result<Optio
         return Ok(None);
     }
     let answer = client.stats(&data.handle, &folder.join(MOUNT)).await.map_err(|error| error.to_string())?;
-    if !abilities.condition && answer.usage.is_empty() {
+    let tells_health = csi.volume_health && abilities.condition;
+    if !tells_health && answer.usage.is_empty() {
         return Err("failed to get usage from response. usage is nil".to_owned());
     }
     let mut stats = CsiStats::default();
@@ -45,7 +46,7 @@ pub(super) async fn of(csi: &Csi, uid: &PodUid, spec_name: &str) -> Result<Optio
             Unit::Unknown => {}
         }
     }
-    if abilities.condition {
+    if tells_health {
         let condition = answer.volume_condition.unwrap_or_default();
         stats.condition = Some((condition.abnormal, condition.message));
     }

@@ -19,6 +19,7 @@ use super::data::{self, Found, VolumeData};
 use super::places::GLOBAL_MOUNT;
 use super::request::Wanted;
 use super::{Csi, block, unmount, uses};
+use crate::figures;
 
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(122);
@@ -38,6 +39,8 @@ struct Task {
     failures: u32,
     /// `None` while it is tried.
     at: Option<Instant>,
+    /// It was asked for once more meanwhile: the try may have found a pod that has gone since.
+    again: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,8 +65,8 @@ impl Unstaging {
 
     fn add(&self, driver: &str, handle: &str, kind: Kind, place: &Path) {
         let (driver, handle) = (driver.to_owned(), handle.to_owned());
-        let task = Task { driver, handle, kind, failures: 0, at: Some(Instant::now()) };
-        self.waiting().entry(place.to_owned()).or_insert(task);
+        let task = Task { driver, handle, kind, failures: 0, at: Some(Instant::now()), again: false };
+        self.waiting().entry(place.to_owned()).and_modify(|there| there.again = true).or_insert(task);
         self.notify.notify_one();
     }
 
@@ -77,7 +80,7 @@ impl Unstaging {
         let mut waiting = self.waiting();
         let due = waiting.iter_mut().filter(|(_, task)| task.at.is_some_and(|at| at <= now));
         due.map(|(place, task)| {
-            task.at = None;
+            (task.at, task.again) = (None, false);
             (place.clone(), task.clone())
         })
         .collect()
@@ -91,6 +94,7 @@ impl Unstaging {
         let mut waiting = self.waiting();
         let Some(task) = waiting.get_mut(place) else { return };
         match result {
+            Ok(()) if task.again => task.at = Some(Instant::now()),
             Ok(()) => drop(waiting.remove(place)),
             Err(error) => {
                 let wait = FIRST_RETRY.saturating_mul(1 << task.failures.min(16)).min(LAST_RETRY);
@@ -185,11 +189,15 @@ async fn unstage(csi: &Arc<Csi>, place: &Path, task: &Task) -> Result<(), String
     if csi.uses.is_used(place) {
         return Ok(());
     }
-    match &task.kind {
-        Kind::Mount => unmount_device(csi, place, task).await,
-        Kind::Block(name) => block::tear_down(csi, &task.driver, &task.handle, name).await,
-    }?;
+    let begun = Instant::now();
+    let (name, done) = match &task.kind {
+        Kind::Mount => ("unmount_device", unmount_device(csi, place, task).await),
+        Kind::Block(name) => ("unmap_device", block::tear_down(csi, &task.driver, &task.handle, name).await),
+    };
+    figures::operation(&super::plugin_of(&task.driver), name, done.is_ok(), begun.elapsed());
+    done?;
     csi.uses.set_staged(place, false);
+    csi.uses.let_go(place);
     Ok(())
 }
 

@@ -1,22 +1,35 @@
-//! Which pods use which staged volume, and who is at work on it.
+//! Which pods use which staged volume, who is at work on it, and how far it has grown.
 //!
-//! The disk knows who uses what; it is read once, at the first question, and followed from then on.
+//! The disk knows who uses what and what is staged; it is read once, at the first question, and followed from then on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crablet_model::PodUid;
-use tokio::sync::{OnceCell, OwnedMutexGuard};
+use tokio::sync::{OnceCell, OwnedMutexGuard, watch};
 
-use super::data::{self, Found, Lifecycle};
-use super::places::Places;
+use super::data::{self, Found, Lifecycle, VolumeData};
+use super::places::{GLOBAL_MOUNT, Places, unique_name};
 use crate::port::{VolumeHost, told};
 
 #[derive(Default)]
 pub struct Uses {
     loaded: OnceCell<()>,
     known: Mutex<Known>,
+    /// The unique names of volumes that a driver has staged here, or may have: the cluster must not detach them.
+    held: watch::Sender<Arc<BTreeSet<String>>>,
+}
+
+/// How large a volume is on this node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Growth {
+    /// Bytes, as far as is known.
+    pub size: Option<i64>,
+    /// The driver does not expand it while it is used: it is not asked again before the volume was let go of.
+    pub refused: bool,
+    /// The driver has failed for good once.
+    pub failed: bool,
 }
 
 /// All by the staging path.
@@ -25,6 +38,11 @@ struct Known {
     pods: BTreeMap<PathBuf, BTreeSet<PodUid>>,
     /// Staged by this life of the agent.
     staged: BTreeSet<PathBuf>,
+    /// Unique names of what a driver has, or may have.
+    held: BTreeMap<PathBuf, String>,
+    growth: BTreeMap<PathBuf, Growth>,
+    /// The drivers of volumes that pods have, by the pod and the volume's name on disk.
+    drivers: BTreeMap<(PodUid, String), String>,
     /// Held by whoever stages, publishes and the like, so that a volume is worked on by one at a time.
     locks: BTreeMap<PathBuf, Weak<tokio::sync::Mutex<()>>>,
 }
@@ -35,10 +53,15 @@ impl Uses {
             let mut pods = BTreeMap::new();
             mounted(host, places, &mut pods).await?;
             mapped(host, places, &mut pods).await?;
-            let mut known = self.known();
-            for (place, users) in pods {
-                known.pods.entry(place).or_default().extend(users);
+            let staged = on_disk(host, places).await?;
+            {
+                let mut known = self.known();
+                for (place, users) in pods {
+                    known.pods.entry(place).or_default().extend(users);
+                }
+                known.held.extend(staged);
             }
+            self.tell_held();
             Ok(())
         };
         self.loaded.get_or_try_init(load).await.map(drop)
@@ -71,8 +94,60 @@ impl Uses {
         let none = users.is_empty();
         if none {
             known.pods.remove(place);
+            known.growth.remove(place);
         }
         none
+    }
+
+    /// What drivers have, or may have: before it is known, nothing.
+    pub fn held(&self) -> watch::Receiver<Arc<BTreeSet<String>>> {
+        self.held.subscribe()
+    }
+
+    /// The driver is about to be asked for the volume.
+    pub fn hold(&self, place: &Path, driver: &str, handle: &str) {
+        self.known().held.insert(place.to_owned(), unique_name(driver, handle));
+        self.tell_held();
+    }
+
+    /// The driver has nothing of the volume any more.
+    pub fn let_go(&self, place: &Path) {
+        self.known().held.remove(place);
+        self.tell_held();
+    }
+
+    fn tell_held(&self) {
+        // Read while nobody else tells, or an older set could be told last.
+        self.held.send_if_modified(|told| {
+            let all: BTreeSet<String> = self.known().held.values().cloned().collect();
+            let is_new = **told != all;
+            if is_new {
+                *told = Arc::new(all);
+            }
+            is_new
+        });
+    }
+
+    /// The pod has a volume of this driver, or `None`, has it no more.
+    pub fn set_driver(&self, uid: &PodUid, name: &str, driver: Option<&str>) {
+        let key = (uid.clone(), name.to_owned());
+        let mut known = self.known();
+        match driver {
+            Some(driver) => known.drivers.insert(key, driver.to_owned()),
+            None => known.drivers.remove(&key),
+        };
+    }
+
+    pub fn driver(&self, uid: &PodUid, name: &str) -> Option<String> {
+        self.known().drivers.get(&(uid.clone(), name.to_owned())).cloned()
+    }
+
+    pub fn growth(&self, place: &Path) -> Growth {
+        self.known().growth.get(place).copied().unwrap_or_default()
+    }
+
+    pub fn grow(&self, place: &Path, change: impl FnOnce(&mut Growth)) {
+        change(self.known().growth.entry(place.to_owned()).or_default());
     }
 
     pub fn is_used(&self, place: &Path) -> bool {
@@ -128,6 +203,30 @@ async fn mapped(host: &dyn VolumeHost, places: &Places, pods: &mut Users) -> Res
         }
     }
     Ok(())
+}
+
+/// What was staged, by this life of the agent or an earlier one, with its unique names.
+async fn on_disk(host: &dyn VolumeHost, places: &Places) -> Result<BTreeMap<PathBuf, String>, String> {
+    let name = |data: &VolumeData| unique_name(&data.driver, &data.handle);
+    let mut all = BTreeMap::new();
+    for driver in names(host, &places.plugin()).await? {
+        let staged = places.staged(&driver);
+        if staged == places.devices() {
+            continue;
+        }
+        for volume in names(host, &staged).await? {
+            let folder = staged.join(volume);
+            if let Found::Data(data) = data::read(host, &folder).await? {
+                all.insert(folder.join(GLOBAL_MOUNT), name(&data));
+            }
+        }
+    }
+    for volume in device_names(host, places).await? {
+        if let Found::Data(data) = data::read(host, &places.device_data(&volume)).await? {
+            all.insert(places.device_staging(&volume), name(&data));
+        }
+    }
+    Ok(all)
 }
 
 /// The block volumes that something is known of.

@@ -11,8 +11,9 @@
 //! | `usage` | how full a volume is |
 //! | `under_way` | calls that hang, so that nobody hangs beside them |
 //!
-//! Everything may hang on a dead disk or mount, so it runs on tokio's blocking threads, and nobody waits longer than the
-//! deadline. What was begun then goes on; every verb may be called again.
+//! Everything may hang on a dead disk or mount, so nobody waits longer than the deadline. What was begun then goes on;
+//! every verb may be called again. Calls about the agent's own disk run on tokio's blocking threads, which are few; those
+//! that meet volumes have threads of their own.
 
 mod folders;
 mod mounts;
@@ -69,12 +70,7 @@ impl LinuxVolumeHost {
         deadline: Duration,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
-        let ticket = self.under_way.enter(call, path)?;
-        blocking(deadline, move || {
-            let _until_the_end = ticket;
-            work()
-        })
-        .await
+        self.under_way.run(call, path, deadline, work).await
     }
 }
 
@@ -91,7 +87,7 @@ impl Drop for StopsWalk {
 impl VolumeHost for LinuxVolumeHost {
     async fn kind(&self, path: &Path) -> io::Result<Option<PathKind>> {
         let at = path.to_owned();
-        blocking(SHORT, move || folders::kind(&at)).await
+        self.once("stat", path, SHORT, move || folders::kind(&at)).await
     }
 
     async fn names(&self, folder: &Path) -> io::Result<Vec<String>> {
@@ -100,13 +96,13 @@ impl VolumeHost for LinuxVolumeHost {
     }
 
     async fn make_folder(&self, path: &Path, mode: u32, parents: u32) -> io::Result<()> {
-        let path = path.to_owned();
-        blocking(SHORT, move || folders::make_folder(&path, mode, parents)).await
+        let at = path.to_owned();
+        self.once("mkdir", path, SHORT, move || folders::make_folder(&at, mode, parents)).await
     }
 
     async fn make_file(&self, path: &Path, mode: u32) -> io::Result<()> {
-        let path = path.to_owned();
-        blocking(SHORT, move || folders::make_file(&path, mode)).await
+        let at = path.to_owned();
+        self.once("open", path, SHORT, move || folders::make_file(&at, mode)).await
     }
 
     async fn write_payload(
@@ -171,12 +167,18 @@ impl VolumeHost for LinuxVolumeHost {
 
     async fn remove_tree(&self, path: &Path) -> io::Result<()> {
         let removed = tokio::time::timeout(LONG, LinuxFiles.remove_tree(path)).await;
-        removed.unwrap_or_else(|_| Err(too_late(LONG)))
+        match removed.unwrap_or_else(|_| Err(too_late(LONG))) {
+            // A link is all that there is to remove.
+            Err(_) if std::fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) => {
+                self.remove_file(path).await
+            }
+            removed => removed,
+        }
     }
 
     async fn remove_folder(&self, path: &Path) -> io::Result<()> {
-        let path = path.to_owned();
-        blocking(SHORT, move || folders::remove_folder(&path)).await
+        let at = path.to_owned();
+        self.once("rmdir", path, SHORT, move || folders::remove_folder(&at)).await
     }
 
     async fn remove_file(&self, path: &Path) -> io::Result<()> {
@@ -185,8 +187,8 @@ impl VolumeHost for LinuxVolumeHost {
     }
 
     async fn real_path(&self, path: &Path) -> io::Result<PathBuf> {
-        let path = path.to_owned();
-        blocking(SHORT, move || std::fs::canonicalize(path)).await
+        let at = path.to_owned();
+        self.once("lstat", path, SHORT, move || std::fs::canonicalize(at)).await
     }
 
     async fn put_link(&self, target: &Path, link: &Path) -> io::Result<()> {

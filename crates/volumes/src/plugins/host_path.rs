@@ -1,5 +1,6 @@
 //! A path of the host itself.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use crablet_model::api;
@@ -32,8 +33,15 @@ async fn check(request: &Request<'_>, path: &Path, kind: &str) -> Result<(), Str
         other => return Err(format!("{other} is an invalid volume type")),
     };
     let host = &request.ctx.host;
-    // As upstream, a path that cannot be looked at counts as absent.
-    match (host.kind(path).await.ok().flatten(), kind) {
+    let found = match host.kind(path).await {
+        // Nobody knows what is there, so nothing is said about it.
+        Err(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::ResourceBusy) => {
+            return Err(told("stat", path, &error));
+        }
+        // As upstream, a path that cannot be looked at counts as absent.
+        found => found.ok().flatten(),
+    };
+    match (found, kind) {
         (Some(found), _) if found == wanted => Ok(()),
         (None, "DirectoryOrCreate") => {
             host.make_folder(path, 0o755, 0o755).await.map_err(|error| told("mkdir", path, &error))

@@ -33,7 +33,7 @@ pub(crate) mod iscsi;
 pub(crate) mod local;
 mod nested;
 pub(crate) mod nfs;
-mod persistent;
+pub(crate) mod persistent;
 mod projected;
 mod scsi;
 mod secret;
@@ -53,6 +53,7 @@ use crate::failure::{Failure, Step};
 use crate::layout::PodLayout;
 use crate::pod::Owners;
 use crate::port::{GroupChange, reason};
+use crate::slow::Slow;
 use crate::volumes::Context;
 
 /// One volume of a pod that shall be set up.
@@ -66,6 +67,8 @@ pub(crate) struct Request<'a> {
     pub volume: &'a api::Volume,
     /// It is there already and shall only show what is true now.
     pub again: bool,
+    /// Tells of it when it takes long.
+    pub slow: &'a Slow,
 }
 
 impl Request<'_> {
@@ -87,6 +90,7 @@ impl Request<'_> {
         let told =
             |error: io::Error| format!("applyFSGroup failed for vol {}: {}", self.name(), reason(&error));
         let ctx = self.ctx;
+        self.slow.is_told_elsewhere();
         crate::ownership::give(&*ctx.host, &*ctx.events, self.id, folder, change).await.map_err(told)
     }
 
@@ -100,6 +104,7 @@ impl Request<'_> {
             pod: self.pod,
             source,
             fs_group: self.owners.group,
+            context: None,
             on_root_mismatch: self.on_root_mismatch(),
             again: self.again,
         }
@@ -126,6 +131,40 @@ pub(crate) fn shows(volume: &api::Volume) -> bool {
         || volume.secret.is_some()
         || volume.downward_api.is_some()
         || volume.projected.is_some()
+}
+
+/// Of volumes of drivers.
+pub(crate) const CSI_PLUGIN: &str = "kubernetes.io/csi";
+
+/// Upstream's name of what makes the volume, also where a claim stands for it and only its place tells. `None` where
+/// nothing does, or nobody knows.
+pub(crate) fn plugin_name(volume: &api::Volume, path: Option<&str>) -> Option<&'static str> {
+    let kinds = [
+        (volume.empty_dir.is_some(), "kubernetes.io/empty-dir"),
+        (volume.config_map.is_some(), "kubernetes.io/configmap"),
+        (volume.secret.is_some(), "kubernetes.io/secret"),
+        (volume.downward_api.is_some(), "kubernetes.io/downward-api"),
+        (volume.projected.is_some(), "kubernetes.io/projected"),
+        (volume.host_path.is_some(), "kubernetes.io/host-path"),
+        (volume.nfs.is_some(), "kubernetes.io/nfs"),
+        (volume.iscsi.is_some(), "kubernetes.io/iscsi"),
+        (volume.fc.is_some(), "kubernetes.io/fc"),
+        (volume.csi.is_some(), CSI_PLUGIN),
+    ];
+    if let Some((_, name)) = kinds.into_iter().find(|(is_it, _)| *is_it) {
+        return Some(name);
+    }
+    let places = [
+        ("kubernetes.io~csi", CSI_PLUGIN),
+        ("kubernetes.io~local-volume", "kubernetes.io/local-volume"),
+        ("kubernetes.io~nfs", "kubernetes.io/nfs"),
+        ("kubernetes.io~iscsi", "kubernetes.io/iscsi"),
+        ("kubernetes.io~fc", "kubernetes.io/fc"),
+    ];
+    let is_claim = volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some();
+    let path = Path::new(path.filter(|_| is_claim)?);
+    let found = places.into_iter().find(|(folder, _)| path.iter().any(|part| part == *folder));
+    Some(found.map_or("kubernetes.io/host-path", |(_, name)| name))
 }
 
 /// Whether a folder below `volumes` was made by a plugin of files.
@@ -216,6 +255,12 @@ fn step_of(step: &'static str) -> Step {
     match step {
         "MountVolume.WaitForAttach" => Step::Mount("MountVolume.WaitForAttach failed"),
         "MountVolume.MountDevice" => Step::Mount("MountVolume.MountDevice failed"),
+        "MountVolume.Setup failed while expanding volume" => {
+            Step::Mount("MountVolume.Setup failed while expanding volume")
+        }
+        "MapVolume.MarkVolumeAsMounted failed while expanding volume" => {
+            Step::Map("MapVolume.MarkVolumeAsMounted failed while expanding volume")
+        }
         "MapVolume.WaitForAttach" => Step::Map("MapVolume.WaitForAttach failed"),
         "MapVolume.SetUpDevice" => Step::Map("MapVolume.SetUpDevice failed"),
         "MapVolume.MapPodDevice" => Step::Map("MapVolume.MapPodDevice failed"),

@@ -9,9 +9,9 @@ use crablet_planner::pod::config::MountedVolume;
 
 use super::{Ready, Request, fc, host_path, iscsi, local, nfs};
 use crate::claims::{self, Claimed};
-use crate::csi::CsiSource;
+use crate::csi::{CsiRequest, CsiSource, Grown};
 use crate::failure::{Failure, Step};
-use crate::{attach, block};
+use crate::{attach, block, selinux};
 
 const IN_USE: &str = "volume uses the ReadWriteOncePod access mode and is already in use by another pod";
 
@@ -55,7 +55,8 @@ fn check(request: &Request<'_>, claimed: &Claimed) -> Result<(), Failure> {
 async fn mount(request: &Request<'_>, claimed: &Claimed) -> Result<Ready, Failure> {
     let Some(spec) = claimed.spec() else { return Err("no volume plugin matched".to_owned().into()) };
     let read_only = claimed.read_only;
-    let options = claimed.mount_options();
+    let mut options = claimed.mount_options();
+    let context = selinux_label(request, spec).await?;
     if let Some(source) = &spec.local {
         return local::set_up(request, claimed, source).await.map(Ready::from);
     }
@@ -64,15 +65,19 @@ async fn mount(request: &Request<'_>, claimed: &Claimed) -> Result<Ready, Failur
     }
     if let Some(source) = &spec.iscsi {
         let disk = iscsi::Disk::of_volume(claimed, source);
-        return iscsi::set_up(request, &disk, options).await.map(Ready::from);
+        options.extend(context.as_deref().map(selinux::option));
+        let mounted = iscsi::set_up(request, &disk, options).await?;
+        return Ok(labelled(mounted, context.as_deref()).into());
     }
     if let Some(source) = &spec.fc {
         let disk = fc::Disk::of(claimed.name(), source, read_only);
-        return fc::set_up(request, &disk, options).await.map(Ready::from);
+        options.extend(context.as_deref().map(selinux::option));
+        let mounted = fc::set_up(request, &disk, options).await?;
+        return Ok(labelled(mounted, context.as_deref()).into());
     }
     if let Some(driver) = &spec.csi {
         wait_for_attachment(request, driver).await?;
-        return csi_mount(request, claimed).await;
+        return csi_mount(request, claimed, context).await;
     }
     if let Some(source) = &spec.host_path {
         if !options.is_empty() {
@@ -163,16 +168,52 @@ async fn wait_for_attachment(
     }
     let volume = crate::csi::unique_name(&source.driver, &source.volume_handle);
     request.ctx.attachments.want(&volume, &request.id.uid);
-    attach::check(&request.ctx.storage.borrow(), &volume).map(drop)
+    let attached = attach::check(&request.ctx.storage.borrow(), &volume).map(drop);
+    let of_driver = Some(Box::new((source.driver.clone(), source.volume_handle.clone())));
+    attached.map_err(|failure| Failure { unattached: of_driver, ..failure })
 }
 
-async fn csi_mount(request: &Request<'_>, claimed: &Claimed) -> Result<Ready, Failure> {
+async fn csi_mount(
+    request: &Request<'_>,
+    claimed: &Claimed,
+    context: Option<String>,
+) -> Result<Ready, Failure> {
     let Some(csi) = &request.ctx.csi else { return Err("no volume plugin matched".to_owned().into()) };
-    let published = csi.set_up(&request.csi(source(claimed))).await.map_err(super::of_driver)?;
+    let wish = CsiRequest { context: context.clone(), ..request.csi(source(claimed)) };
+    let published = csi.set_up(&wish).await.map_err(super::of_driver)?;
     let read_only = claimed.read_only;
     let host_path = published.path.display().to_string();
     let mounted = MountedVolume { host_path, read_only, relabel: !read_only, ..Default::default() };
+    let mounted = labelled(mounted, context.as_deref());
     Ok(Ready { mounted, refresh_at: published.refresh_at, disk_name: None })
+}
+
+/// The SELinux label to mount the volume with, where its plugin takes one.
+async fn selinux_label(
+    request: &Request<'_>,
+    spec: &api::PersistentVolumeSpec,
+) -> Result<Option<String>, Failure> {
+    let Some(selinux) = &request.ctx.selinux else { return Ok(None) };
+    let takes_label = match (&spec.csi, &request.ctx.csi) {
+        (Some(source), Some(csi)) => csi.takes_selinux_label(&source.driver).await?,
+        _ => spec.iscsi.is_some() || spec.fc.is_some(),
+    };
+    match takes_label {
+        true => selinux.context(request.spec, request.name(), spec.access_modes.as_deref()),
+        false => Ok(None),
+    }
+}
+
+/// What is mounted with a label needs none from the runtime.
+fn labelled(mounted: MountedVolume, context: Option<&str>) -> MountedVolume {
+    MountedVolume { relabel: mounted.relabel && context.is_none(), ..mounted }
+}
+
+/// Has the driver expand a volume that the pod has, if the cluster has made it larger.
+pub async fn grow(request: &Request<'_>, claimed: &Claimed, is_block: bool) -> Result<Grown, String> {
+    let is_of_driver = claimed.spec().is_some_and(|spec| spec.csi.is_some());
+    let Some(csi) = request.ctx.csi.as_ref().filter(|_| is_of_driver) else { return Ok(Grown::Settled) };
+    csi.grow(&request.csi(source(claimed)), is_block).await
 }
 
 async fn csi_map(request: &Request<'_>, claimed: &Claimed) -> Result<(PathBuf, PathBuf), Failure> {

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use super::{
     Ready, Request, config_map, default_mode, downward_api, files, joined, layout_name, secret, trust,
 };
+use crate::certificates::CertificateWanted;
 use crate::failure::Failure;
 use crate::payload::{Payload, PayloadFile};
 use crate::plugins::empty_dir::Medium;
@@ -19,8 +20,8 @@ pub async fn set_up(request: &Request<'_>, source: &api::ProjectedVolumeSource) 
     let mut payload = Payload::default();
     let mut failures = Vec::new();
     let mut refresh_at: Option<Timestamp> = None;
-    for source in source.sources.iter().flatten() {
-        match project(request, source, mode).await {
+    for (index, source) in source.sources.iter().flatten().enumerate() {
+        match project(request, index, source, mode).await {
             Ok((files, refresh)) => {
                 // Later sources win.
                 payload.add_all(files);
@@ -40,6 +41,7 @@ pub async fn set_up(request: &Request<'_>, source: &api::ProjectedVolumeSource) 
 
 async fn project(
     request: &Request<'_>,
+    index: usize,
     source: &api::VolumeProjection,
     mode: u32,
 ) -> Result<(Payload, Option<Timestamp>), Failure> {
@@ -65,8 +67,8 @@ async fn project(
     if let Some(source) = &source.cluster_trust_bundle {
         return trust::project(request, source, mode).await;
     }
-    if source.pod_certificate.is_some() {
-        return Err("projected source `podCertificate` is not supported yet".to_owned().into());
+    if let Some(source) = &source.pod_certificate {
+        return Ok((certificate(request, index, source, mode)?, None));
     }
     Ok((Payload::default(), None))
 }
@@ -83,10 +85,49 @@ async fn token(
         expiration_seconds: source.expiration_seconds.unwrap_or(TOKEN_SECONDS),
     };
     let token = request.ctx.objects.token(&wanted).await?;
-    // Only the one who runs may read it; the pass over the group's files makes it 0640 where there is a group.
+    let mut payload = Payload::default();
+    payload.add(&source.path, private(request, token.text.into_bytes(), mode))?;
+    Ok((payload, Some(token.refresh_at)))
+}
+
+/// Key and certificates in one file, in one each, or both. They change together, as all files of a volume do.
+fn certificate(
+    request: &Request<'_>,
+    index: usize,
+    source: &api::PodCertificateProjection,
+    mode: u32,
+) -> Result<Payload, Failure> {
+    let Some(certificates) = &request.ctx.certificates else {
+        // Upstream's word where the gate is off or there is no API server.
+        return Err("unimplemented".to_owned().into());
+    };
+    let wanted = CertificateWanted {
+        pod: request.id,
+        service_account: request.spec.service_account_name.as_deref().unwrap_or_default(),
+        volume: request.name(),
+        source: index,
+        projection: source,
+    };
+    let credentials = certificates
+        .credentials(&wanted)
+        .map_err(|lacking| Failure { waits: !lacking.for_good, ..Failure::from(lacking.text) })?;
+    let (key, chain) = (credentials.key.as_bytes(), credentials.chain.as_bytes());
+    let mut payload = Payload::default();
+    for (path, content) in [
+        (&source.credential_bundle_path, [key, chain].concat()),
+        (&source.key_path, key.to_vec()),
+        (&source.certificate_chain_path, chain.to_vec()),
+    ] {
+        if let Some(path) = path.as_deref().filter(|path| !path.is_empty()) {
+            payload.add(path, private(request, content, mode))?;
+        }
+    }
+    Ok(payload)
+}
+
+/// Only the one who runs may read it; the pass over the group's files makes it 0640 where there is a group.
+fn private(request: &Request<'_>, content: Vec<u8>, mode: u32) -> PayloadFile {
     let owners = request.owners;
     let mode = if owners.user.is_some() || owners.group.is_some() { 0o600 } else { mode };
-    let mut payload = Payload::default();
-    payload.add(&source.path, PayloadFile { content: token.text.into_bytes(), mode, owner: owners.user })?;
-    Ok((payload, Some(token.refresh_at)))
+    PayloadFile { content, mode, owner: owners.user }
 }

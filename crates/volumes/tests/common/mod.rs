@@ -10,10 +10,13 @@ use crablet_apiserver::fake::FakeApiServer;
 use crablet_apiserver::{ObjectError, ObjectKey, ObjectKind, Objects, ServiceView, Token, TokenWanted};
 use crablet_host::Clock;
 use crablet_host::fake::SimClock;
-use crablet_model::events::Event;
+use crablet_model::events::{ClaimEvent, Event};
 use crablet_model::{PodUid, api};
 use crablet_planner::pod::NodeFacts;
-use crablet_volumes::{NodeStorage, VolumeEvents, VolumeHost, VolumePorts, VolumeSettings, Volumes};
+use crablet_volumes::selinux::Selinux;
+use crablet_volumes::{
+    NodeStorage, PodCertificates, VolumeEvents, VolumeHost, VolumePorts, VolumeSettings, Volumes,
+};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, watch};
@@ -120,6 +123,11 @@ impl VolumeEvents for TestEvents {
     fn emit(&self, event: Event) {
         self.0.lock().unwrap().push(event);
     }
+
+    /// Only drivers' volumes grow, and those have tests of their own.
+    fn emit_claim(&self, event: ClaimEvent) {
+        panic!("no claim has anything to tell: {event:?}");
+    }
 }
 
 /// A life of the agent, as far as volumes go.
@@ -137,6 +145,25 @@ pub struct Agent {
 
 impl Agent {
     pub fn start(root: &Path, host: Arc<dyn VolumeHost>) -> Self {
+        Self::start_with(root, host, None, None)
+    }
+
+    /// On a node with SELinux.
+    pub fn start_labelling(root: &Path, host: Arc<dyn VolumeHost>, selinux: Selinux) -> Self {
+        Self::start_with(root, host, Some(selinux), None)
+    }
+
+    /// On a node whose pods get certificates.
+    pub fn start_certified(root: &Path, host: Arc<dyn VolumeHost>, from: Arc<dyn PodCertificates>) -> Self {
+        Self::start_with(root, host, None, Some(from))
+    }
+
+    fn start_with(
+        root: &Path,
+        host: Arc<dyn VolumeHost>,
+        selinux: Option<Selinux>,
+        certificates: Option<Arc<dyn PodCertificates>>,
+    ) -> Self {
         let clock = SimClock::starting_at("2026-01-31T12:00:00Z".parse::<Timestamp>().unwrap());
         let objects = Arc::new(TestObjects {
             cluster: Cluster::default(),
@@ -158,6 +185,8 @@ impl Agent {
             host,
             api: Some(api.clone()),
             csi: None,
+            certificates,
+            selinux,
             clock: Arc::new(clock),
             node,
             storage: seen,

@@ -1,4 +1,5 @@
 //! A driver process, the objects of a cluster, and lives of an agent as far as CSI goes.
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,13 +10,13 @@ use async_trait::async_trait;
 use crablet_apiserver::fake::FakeApiServer;
 use crablet_apiserver::{NoObjects, ObjectError, ObjectKey, Objects, ServiceView, Token, TokenWanted};
 use crablet_host::{Clock, SystemClock};
-use crablet_model::events::Event;
+use crablet_model::events::{ClaimEvent, Event};
 use crablet_model::{PodRef, PodUid, api};
 use crablet_testbed::csi::{Driver, DriverOptions};
 use crablet_testbed::wait::{Deadline, until};
 use crablet_volumes::csi::{
-    Csi, CsiNodeRecord, CsiPorts, CsiRequest, CsiSettings, CsiSource, CsiStats, Failure, Mapped, NodeInfo,
-    Published,
+    Csi, CsiNodeRecord, CsiPorts, CsiRequest, CsiSettings, CsiSource, CsiStats, Failure, Grown, Mapped,
+    NodeInfo, Published,
 };
 use crablet_volumes::{LinuxVolumeHost, VolumeEvents};
 use jiff::SignedDuration;
@@ -133,9 +134,29 @@ impl World {
         let quantity = serde_json::from_value(json!(size)).unwrap();
         spec.capacity = Some([("storage".to_owned(), quantity)].into());
         let name = both.1.metadata.name.clone().unwrap();
-        let claim = json!({ "metadata": { "name": name, "namespace": "ns" }, "spec": {}, "status": status });
+        let modes = spec.access_modes.clone();
+        let claim = json!({
+            "metadata": { "name": name, "namespace": "ns" },
+            "spec": { "accessModes": modes, "resources": { "requests": { "storage": size } } },
+            "status": status,
+        });
         both.1 = serde_json::from_value(claim.clone()).unwrap();
         self.api.put("persistentvolumeclaims", claim);
+    }
+
+    /// Pods of many nodes write to it.
+    pub fn share(&self, volume: &mut Volume) {
+        let Source::Claimed(both) = &mut volume.source else { panic!("nobody claimed it") };
+        both.0.spec.as_mut().unwrap().access_modes = Some(vec!["ReadWriteMany".to_owned()]);
+    }
+
+    pub fn status_of_claim(&self, name: &str) -> Value {
+        self.api.get("persistentvolumeclaims", "ns", name).unwrap()["status"].clone()
+    }
+
+    /// How often the driver was asked for it by this method.
+    pub fn count(&self, method: &str) -> usize {
+        self.driver().seen().iter().filter(|seen| seen.method == method && seen.begun).count()
     }
 
     /// What the driver was asked last by this method.
@@ -180,7 +201,7 @@ impl World {
                 clock: Arc::new(SystemClock),
                 seed: 7,
             };
-            let settings = CsiSettings { root_dir: root, node_name: "n".to_owned() };
+            let settings = CsiSettings { root_dir: root, node_name: "n".to_owned(), volume_health: true };
             let csi = Csi::start(settings, ports, &mut tasks);
             csi.drivers().register(DRIVER, endpoint, &["1.0.0".to_owned()]).await.unwrap();
             (csi, tasks)
@@ -282,6 +303,25 @@ impl Life {
         self.wait(self.csi.map(&request(&id, volume, pod, Asked { again: false, group: None })))
     }
 
+    /// Looks whether the volume has grown in the cluster.
+    pub fn grow(&self, volume: &Volume, pod: &api::Pod) -> Result<Grown, String> {
+        let id = PodRef::of(pod);
+        self.wait(self.csi.grow(&request(&id, volume, pod, Asked { again: true, group: None }), false))
+    }
+
+    /// Whether the cluster must not detach it.
+    pub fn holds(&self, volume: &Volume) -> bool {
+        self.csi.held().borrow().iter().any(|name| name.ends_with(&format!("^{}", volume.handle)))
+    }
+
+    pub fn look_back(&self) {
+        self.wait(self.csi.look_back()).unwrap();
+    }
+
+    pub fn is_exhausted(&self, volume: &Volume) -> bool {
+        self.wait(self.csi.is_exhausted(DRIVER, &volume.handle))
+    }
+
     pub fn unmap(&self, volume: &Volume, pod: &api::Pod) -> Result<(), String> {
         self.wait(self.csi.unmap(&PodRef::of(pod).uid, &volume.spec_name))
     }
@@ -343,7 +383,15 @@ fn request<'a>(id: &'a PodRef, volume: &'a Volume, pod: &'a api::Pod, asked: Ask
         Source::Inline(source) => CsiSource::Inline { name: &volume.spec_name, source },
         Source::Claimed(both) => CsiSource::Claimed { pv: &both.0, claim: &both.1, read_only: false },
     };
-    CsiRequest { id, pod, source, fs_group: asked.group, on_root_mismatch: false, again: asked.again }
+    CsiRequest {
+        id,
+        pod,
+        source,
+        fs_group: asked.group,
+        context: None,
+        on_root_mismatch: false,
+        again: asked.again,
+    }
 }
 
 #[derive(Default)]
@@ -352,6 +400,11 @@ struct Told(Mutex<Vec<String>>);
 impl VolumeEvents for Told {
     fn emit(&self, event: Event) {
         self.0.lock().unwrap().push(format!("{} {}", event.reason, event.message));
+    }
+
+    fn emit_claim(&self, event: ClaimEvent) {
+        let ClaimEvent { namespace, name, reason, message, .. } = event;
+        self.0.lock().unwrap().push(format!("claim {namespace}/{name}: {reason} {message}"));
     }
 }
 

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crablet_apiserver::fake::FakeApiServer;
+use crablet_host::fake::{FileFault, FileFaultKind};
+use crablet_model::names::phase;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::api::SimApi;
 use super::story::Event;
 use super::witness::FOREIGN;
-use crate::sim::pods::EDITS;
-use crate::sim::pods::volumes::{OBJECTS, config_map, secret};
+use crate::sim::pods::volumes::{OBJECTS, PULL_SECRET, config_map, secret};
+use crate::sim::pods::{EDITS, PRESENT, credentials};
 use crate::sim::story::Moment;
 use crate::sim::world::{Manifest, World};
 
@@ -48,7 +51,12 @@ impl World {
                 if !there["metadata"]["deletionTimestamp"].is_null() {
                     return;
                 }
-                cluster.api.server.put("pods", plan.api_object(version));
+                let mut object = plan.api_object(version);
+                // Nobody but who adds them has a say in ephemeral containers.
+                if let Some(ephemeral) = there["spec"].get("ephemeralContainers") {
+                    object["spec"]["ephemeralContainers"] = ephemeral.clone();
+                }
+                cluster.api.server.put("pods", object);
             }
             Some(_) if version.is_multiple_of(EDITS) => {
                 return self.later(NAME_IS_TAKEN, Moment::Put { pod, version });
@@ -112,6 +120,8 @@ impl World {
                     server.put("pods", object);
                 }
             }
+            Event::Debug { pod } => debug(&server, &name(pod), self.story.pods[pod].debuggers.len()),
+            Event::PullSecret { right } => put_pull_secret(&server, right),
             Event::Objects { number, revision } => put_objects(&server, number, revision),
             Event::NoObjects { number } => {
                 server.delete("configmaps", "default", &config_map(number));
@@ -133,6 +143,16 @@ impl World {
             Event::StreamingLists(supported) => server.set_streaming_lists(supported),
             Event::Cgroups { busy } => self.machine.fail_cgroups(busy),
             Event::Volumes { chaos } => self.machine.volumes.set_chaos(chaos),
+            Event::VolumesHang { kind, times } => {
+                let path_contains = format!("kubernetes.io~{kind}");
+                let kind = FileFaultKind::Hang;
+                self.machine.volumes.add_fault(FileFault {
+                    call: None,
+                    path_contains,
+                    kind,
+                    times: Some(times),
+                });
+            }
         }
         self.note_sight();
     }
@@ -156,11 +176,49 @@ impl World {
         for number in 0..OBJECTS {
             put_objects(&cluster.api.server, number, 99);
         }
+        put_pull_secret(&cluster.api.server, true);
         self.note_sight();
     }
 }
 
-fn put_objects(server: &crablet_apiserver::fake::FakeApiServer, number: u8, revision: u32) {
+/// A pod that has begun to go, or has finished, is left alone, as users would.
+fn debug(server: &FakeApiServer, name: &str, most: usize) {
+    let Some(mut pod) = server.get("pods", "default", name) else { return };
+    let is_over = phase::is_terminal(pod["status"]["phase"].as_str().unwrap_or_default());
+    if is_over || !pod["metadata"]["deletionTimestamp"].is_null() {
+        return;
+    }
+    let spec = &mut pod["spec"];
+    let number = spec["ephemeralContainers"].as_array().map_or(0, Vec::len);
+    if number >= most {
+        return;
+    }
+    let container = json!({
+        "name": format!("e{number}"), "image": PRESENT, "imagePullPolicy": "IfNotPresent",
+        "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
+    });
+    match spec["ephemeralContainers"].as_array_mut() {
+        Some(all) => all.push(container),
+        None => spec["ephemeralContainers"] = json!([container]),
+    }
+    server.put("pods", pod);
+}
+
+fn put_pull_secret(server: &FakeApiServer, right: bool) {
+    let known = credentials();
+    let password = if right { known.password.as_str() } else { "wrong" };
+    let auths =
+        json!({"auths": {"registry.test": {"username": known.username, "password": password}}}).to_string();
+    server.put(
+        "secrets",
+        json!({
+            "metadata": {"name": PULL_SECRET, "namespace": "default"},
+            "type": "kubernetes.io/dockerconfigjson", "data": {".dockerconfigjson": base64(&auths)},
+        }),
+    );
+}
+
+fn put_objects(server: &FakeApiServer, number: u8, revision: u32) {
     let text = format!("revision {revision}");
     let meta = |name: String| json!({"name": name, "namespace": "default"});
     let map: Value = json!({"metadata": meta(config_map(number)), "data": {"key": text}});

@@ -28,6 +28,14 @@ pub enum Event {
     Condition {
         pod: usize,
     },
+    /// Somebody adds an ephemeral container to look at a pod that runs.
+    Debug {
+        pod: usize,
+    },
+    /// The secret for private images comes to be, right or wrong.
+    PullSecret {
+        right: bool,
+    },
     /// A config map and a secret get new content, or come to be.
     Objects {
         number: u8,
@@ -55,6 +63,11 @@ pub enum Event {
     /// Calls about volumes fail with this probability.
     Volumes {
         chaos: f64,
+    },
+    /// So many calls about volumes of a kind are not answered.
+    VolumesHang {
+        kind: &'static str,
+        times: u32,
     },
 }
 
@@ -85,6 +98,9 @@ impl Draft<'_> {
                     }
                     _ => self.at(at, Moment::Cluster(Event::Condition { pod })),
                 }
+            }
+            for _ in 0..self.rng.usize(0..6).saturating_sub(3) {
+                self.sometime(Moment::Cluster(Event::Debug { pod }));
             }
         }
     }
@@ -118,6 +134,12 @@ impl Draft<'_> {
 
     /// Config maps and secrets.
     pub fn cluster_objects(&mut self) {
+        if self.chance(20) {
+            self.sometime(Moment::Cluster(Event::PullSecret { right: false }));
+        }
+        if self.chance(70) {
+            self.sometime(Moment::Cluster(Event::PullSecret { right: true }));
+        }
         for number in 0..OBJECTS {
             let mut at = if self.chance(70) { Duration::ZERO } else { self.any_time() };
             for revision in 0..self.rng.u32(1..4) {
@@ -187,6 +209,12 @@ impl Draft<'_> {
             let chaos = self.rng.f64() * 0.3;
             self.at(begin, Moment::Cluster(Event::Volumes { chaos }));
             self.at(end, Moment::Cluster(Event::Volumes { chaos: 0.0 }));
+        }
+        for _ in 0..self.rng.usize(0..4).saturating_sub(1) {
+            let kind =
+                ["secret", "configmap", "projected", "empty-dir", "downward-api"][self.rng.usize(0..5)];
+            let times = self.rng.u32(1..4);
+            self.sometime(Moment::Cluster(Event::VolumesHang { kind, times }));
         }
     }
 }

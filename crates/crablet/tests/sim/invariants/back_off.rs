@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crablet_cri::fake::{Subject, What};
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Broken, History, UNDER_WAY};
+use super::{Broken, History, UNDER_WAY, is_agent_start};
 
 const FIRST: SignedDuration = SignedDuration::from_secs(10);
 const LONGEST: SignedDuration = SignedDuration::from_secs(300);
@@ -18,6 +18,8 @@ struct Chain {
     ended: Option<Timestamp>,
     /// The same, from the beginning of the night.
     ended_at: std::time::Duration,
+    /// When it was started.
+    started_at: std::time::Duration,
     /// What the next restart has to wait, and the end before that.
     delay: Option<(SignedDuration, Timestamp)>,
     /// The instance was started right after an edit, perhaps still in the old form, whose ends do not count.
@@ -26,11 +28,13 @@ struct Chain {
     wanted_since: Option<std::time::Duration>,
 }
 
-pub fn check(history: &History<'_>) -> Vec<Broken> {
+/// `remembers`: what one life of the agent wrote down is known to the next.
+pub fn check(history: &History<'_>, remembers: bool) -> Vec<Broken> {
     let mut chains: BTreeMap<(String, String), Chain> = BTreeMap::new();
     let mut broken = Vec::new();
     for entry in history.trace {
         match &entry.what {
+            What::Note(_) if is_agent_start(&entry.what) && !remembers => chains.clear(),
             What::ContainerStarted { container } | What::ContainerNotStarted { container, .. } => {
                 let chain = chain(&mut chains, container);
                 let wanted_since =
@@ -45,8 +49,17 @@ pub fn check(history: &History<'_>) -> Vec<Broken> {
                         .is_some_and(|uid| history.edited_between(uid, before, entry.elapsed));
                 }
                 let uid = container.uid.as_ref();
-                if uid.is_some_and(|uid| history.news_after(uid, chain.ended_at, entry.elapsed)) {
+                let reset = uid.and_then(|uid| history.reset_before(uid, entry.elapsed));
+                if reset.is_some_and(|reset| chain.started_at <= reset + UNDER_WAY) {
                     *chain = Chain { wanted_since: chain.wanted_since, ..Chain::default() };
+                }
+                chain.started_at = entry.elapsed;
+                if uid.is_some_and(|uid| history.news_after(uid, chain.ended_at, entry.elapsed)) {
+                    *chain = Chain {
+                        wanted_since: chain.wanted_since,
+                        started_at: entry.elapsed,
+                        ..Chain::default()
+                    };
                 }
                 if let Err(text) = restarted(chain, entry.at) {
                     broken.push(Broken::new("restarts wait for their back-off", format!("{entry}: {text}")));

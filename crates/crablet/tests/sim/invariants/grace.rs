@@ -43,7 +43,12 @@ pub fn check(history: &History<'_>) -> Vec<Broken> {
                     history.unwanted_between(uid, ending, deleted.saturating_sub(Duration::from_nanos(1)));
                 let since = started.get(&container.id).copied().unwrap_or_default();
                 let was_stopped_before = asked.get(&container.id).is_some_and(|asked| *asked < deleted);
+                let planned = plan.everyone().find(|c| c.name == *container.container);
+                // Its end, or that of its pod, had begun before, perhaps with its hook.
+                let was_ending = planned.is_some_and(|c| c.fails_first() && container.attempt == 0)
+                    || history.is_past_deadline(uid, deleted);
                 let is_excused = is_second
+                    || was_ending
                     || was_stopped_before
                     || history.lost_between(uid, since.saturating_sub(LATE), now);
                 let killable = history.killable_at(uid, now).unwrap_or(deleted + grace);

@@ -7,13 +7,16 @@ use std::time::Duration;
 use crablet_cri::fake::{Call, Cause, Subject, What};
 use crablet_model::{PodUid, Role};
 
-use super::{Broken, History, SEEN_WITHIN};
+use super::{Broken, History, SEEN_WITHIN, UNDER_WAY, is_agent_start};
+use crate::sim::pods::parts::Startup;
 use crate::sim::pods::{ContainerPlan, PodPlan};
-use crate::sim::world::AGENT_STARTS;
 
 /// What has happened in a pod's newest sandbox.
 #[derive(Default)]
 struct Pod {
+    up_since: Duration,
+    /// Since when its containers begin in their order: since it is up, or since all of them began afresh.
+    since: Duration,
     /// Init containers that have succeeded, sidecars that have started.
     done: BTreeSet<String>,
     /// By name.
@@ -30,7 +33,7 @@ pub fn check(history: &History<'_>, remembers: bool) -> Vec<Broken> {
     // An agent that finds a pod which was gone from its source before it came knows no order in it, as upstream.
     let mut agent_started = Duration::ZERO;
     for entry in history.trace {
-        if matches!(&entry.what, What::Note(text) if text == AGENT_STARTS) {
+        if is_agent_start(&entry.what) {
             agent_started = entry.elapsed;
         }
         let Some((uid, subject)) = subject(&entry.what) else { continue };
@@ -38,9 +41,24 @@ pub fn check(history: &History<'_>, remembers: bool) -> Vec<Broken> {
         let pod = pods.entry(uid.clone()).or_default();
         let planned = plan.everyone().find(|c| c.name == *subject.container);
         match (&entry.what, planned) {
-            (What::SandboxReady { .. }, _) => *pod = Pod::default(),
+            (What::SandboxReady { .. }, _) => {
+                *pod = Pod { since: entry.elapsed, up_since: entry.elapsed, ..Pod::default() };
+            }
             (What::ContainerStarted { .. }, Some(planned)) => {
-                if let Some(missing) = before(plan, planned).find(|c| !pod.done.contains(&c.name)) {
+                let reset = history.reset_before(uid, entry.elapsed);
+                if reset.is_some_and(|reset| pod.since <= reset) {
+                    (pod.done, pod.since) = (BTreeSet::new(), entry.elapsed);
+                }
+                // It was on its way when everything was to begin afresh, and goes again.
+                let is_late = reset.is_some_and(|reset| entry.elapsed <= reset + UNDER_WAY);
+                let is_done = |c: &&ContainerPlan| {
+                    // Who has a startup probe has started once it passed.
+                    let passed = !matches!(c.extras.startup, Some(Startup::Late(_)))
+                        || history.started_up.between(&plan.name, &c.name, pod.up_since, entry.elapsed);
+                    pod.done.contains(&c.name) && passed
+                };
+                let missing = before(plan, planned).find(|c| !is_done(c));
+                if let Some(missing) = missing.filter(|_| !is_late) {
                     let text = format!("{entry}, and {} is not done", missing.name);
                     broken.push(Broken::new("containers begin in order", text));
                 }

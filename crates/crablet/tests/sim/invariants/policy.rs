@@ -1,9 +1,10 @@
 //! Restart policies are kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-use crablet_cri::fake::{Cause, What};
+use crablet_cri::fake::{Call, Cause, What};
 use crablet_model::Role;
 
 use super::{Broken, History};
@@ -20,12 +21,17 @@ struct Instances {
 
 pub fn check(history: &History<'_>) -> Vec<Broken> {
     let mut all: BTreeMap<(String, String), Instances> = BTreeMap::new();
+    // Those whom the agent has asked to stop, whatever they end with and when.
+    let mut asked: BTreeSet<Arc<str>> = BTreeSet::new();
     let mut broken = Vec::new();
     for entry in history.trace {
         // The first sandbox of a pod that was deleted and put back. In any new one init containers begin afresh.
         if let What::SandboxReady { sandbox } = &entry.what {
             let uid = sandbox.uid.as_ref().map(ToString::to_string).unwrap_or_default();
             all.retain(|(of, name), _| *of != uid || sandbox.attempt > 0 && !name.starts_with('i'));
+        }
+        if let What::Called { call: Call::StopContainer, subject, .. } = &entry.what {
+            asked.insert(subject.id.clone());
         }
         let (What::ContainerStarted { container } | What::ContainerExited { container, .. }) = &entry.what
         else {
@@ -35,7 +41,8 @@ pub fn check(history: &History<'_>) -> Vec<Broken> {
         let instances = all.entry((uid.to_string(), container.container.to_string())).or_default();
         if let What::ContainerExited { code, cause, .. } = &entry.what {
             // What the agent stopped in order to start it again is started again, whatever it ended with.
-            instances.last_code = matches!(cause, Cause::Itself | Cause::Outside).then_some(*code);
+            let by_itself = matches!(cause, Cause::Itself | Cause::Outside) && !asked.contains(&container.id);
+            instances.last_code = by_itself.then_some(*code);
             continue;
         }
         let wanted_since = history.wanted_since(uid, entry.elapsed);
@@ -45,11 +52,24 @@ pub fn check(history: &History<'_>) -> Vec<Broken> {
         }
         let plan = history.plan_of(uid);
         let planned = plan.and_then(|plan| plan.everyone().find(|c| c.name == *container.container));
-        let violated = match (plan.map(|plan| plan.policy), planned.map(|c| c.role)) {
-            (_, Some(Role::Sidecar)) | (None, _) => false,
-            (Some(Policy::Never), _) => instances.started > 0,
-            (Some(Policy::Always), Some(Role::Regular) | None) => false,
-            (Some(Policy::OnFailure | Policy::Always), _) => instances.last_code == Some(0),
+        if history.reset_before(uid, entry.elapsed).is_some_and(|reset| instances.last_start <= reset) {
+            *instances = Instances { wanted_since: instances.wanted_since, ..Instances::default() };
+        }
+        let never = |code: Option<i32>| instances.started > 0 && code.is_some();
+        let violated = match (plan, planned) {
+            (None, _) => false,
+            // An ephemeral container: it has one life.
+            (Some(_), None) => instances.started > 0,
+            (Some(plan), Some(planned)) => match (planned.role, plan.policy) {
+                // Who lost its sandbox or its runtime's memory may not run again, whatever it ended with.
+                (Role::Init | Role::Regular, Policy::Never) if planned.extras.rule.is_none() => {
+                    instances.started > 0
+                }
+                _ => {
+                    let code = instances.last_code;
+                    never(code) && code.is_some_and(|code| !planned.restarts(plan.policy, code))
+                }
+            },
         };
         if violated {
             broken.push(Broken::new("restart policies are kept", entry.to_string()));

@@ -72,12 +72,15 @@ fn has_no_place<'a>(
     mut running: impl Iterator<Item = &'a Subject>,
 ) -> bool {
     let plan = container.uid.as_ref().and_then(|uid| history.plan_of(uid));
-    let Some(planned) = plan.and_then(|p| p.everyone().find(|c| c.name == *container.container)) else {
-        return false;
-    };
     let is_regular = |name: &str| name.starts_with('c');
     let works = running.any(|other| other.uid == container.uid && is_regular(&other.container));
-    planned.fails_first() && container.attempt == 0 || planned.role == Role::Sidecar && !works
+    match plan.and_then(|p| p.everyone().find(|c| c.name == *container.container)) {
+        Some(planned) => {
+            planned.fails_first() && container.attempt == 0 || planned.role == Role::Sidecar && !works
+        }
+        // An ephemeral one.
+        None => !works,
+    }
 }
 
 fn is_excused(history: &History<'_>, container: &Subject, started: Duration, now: Duration) -> bool {
@@ -87,7 +90,9 @@ fn is_excused(history: &History<'_>, container: &Subject, started: Duration, now
     }
     // The end of a pod that was removed and put back goes on under the same UID, and so does the restart of one that was
     // edited: with starts that were under way.
-    history.changed_between(uid, started, now)
+    history.reset_before(uid, now).is_some_and(|reset| reset + UNDER_WAY >= started)
+        || history.is_past_deadline(uid, now)
+        || history.changed_between(uid, started, now)
         || history.news_after(uid, started, now)
         || history.unwanted_between(uid, started.saturating_sub(UNDER_WAY), now)
         || history.edited_between(uid, started.saturating_sub(UNDER_WAY), now)

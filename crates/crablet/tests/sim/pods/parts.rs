@@ -1,10 +1,9 @@
-//! What containers of a pod can be besides side by side: before the others, beside them, with a hook before their end and
-//! a probe of their health.
+//! What containers of a pod can be besides side by side: before the others, beside them, with hooks, probes and rules of
+//! their own.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use crablet_cri::fake::{Behaviour, Command, Commands, Life};
+use crablet_cri::fake::{Behaviour, Life};
 use crablet_model::Role;
 use fastrand::Rng;
 use serde_json::{Value, json};
@@ -17,10 +16,114 @@ pub enum Liveness {
     Passes,
     /// The first instance is not well, all later ones are.
     FailsFirst,
+    /// The first instance is well for a while.
+    FailsLater,
+    /// The first instance does not answer.
+    HangsFirst,
+    /// The runtime cannot run the probe, which says nothing about the container.
+    Unknowable,
+}
+
+/// What a startup probe finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Startup {
+    /// Each instance fails so often before it passes.
+    Late(u32),
+    /// The first instance never starts.
+    FailsFirst,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    Late(u32),
+    Never,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PostStart {
+    /// After so many seconds.
+    Works(u64),
+    FailsFirst,
+    Hangs,
+}
+
+/// What a container's rule for the exit code [`RULED`] asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// Its own policy is `Never`: only the rule starts it again.
+    Restart,
+    RestartAll,
+}
+
+pub const RULED: i32 = 42;
+
+/// What a container has beside its name, its image and its behaviour.
+#[derive(Clone, Debug, Default)]
+pub struct Extras {
+    /// Seconds that its hook takes.
+    pub pre_stop: Option<u64>,
+    pub post_start: Option<PostStart>,
+    pub startup: Option<Startup>,
+    pub liveness: Option<Liveness>,
+    pub readiness: Option<Readiness>,
+    pub rule: Option<Rule>,
+    /// The number of the config map of which its environment has a key.
+    pub env: Option<u8>,
 }
 
 /// A hook that sleeps this long is never waited for to its end.
 const TOO_LONG: u64 = 1000;
+
+impl Extras {
+    fn random(rng: &mut Rng, behaviour: &Behaviour, may_restart: bool) -> Self {
+        let lives_on = behaviour.lives == [Life::Forever];
+        let pre_stop = match rng.u8(0..10) {
+            0 => Some(rng.u64(0..20)),
+            1 => Some(TOO_LONG),
+            _ => None,
+        };
+        let mut extras = Self { pre_stop, ..Self::default() };
+        match rng.u8(0..20) {
+            0 | 1 => extras.liveness = Some(Liveness::Passes),
+            2 => extras.liveness = Some(Liveness::Unknowable),
+            3 => extras.readiness = Some(Readiness::Late(rng.u32(1..5))),
+            4 => extras.readiness = Some(Readiness::Never),
+            5 => extras.startup = Some(Startup::Late(rng.u32(0..4))),
+            6 => extras.post_start = Some(PostStart::Works(rng.u64(0..10))),
+            // One that never restarts would just end: there are enough of those.
+            _ if !lives_on || !may_restart => {}
+            7 => extras.liveness = Some(Liveness::FailsFirst),
+            8 => extras.liveness = Some(Liveness::FailsLater),
+            9 => extras.liveness = Some(Liveness::HangsFirst),
+            10 => extras.startup = Some(Startup::FailsFirst),
+            11 => extras.post_start = Some(PostStart::FailsFirst),
+            12 if rng.u8(0..3) == 0 => extras.post_start = Some(PostStart::Hangs),
+            _ => {}
+        }
+        extras
+    }
+
+    /// The first instance is stopped by the agent, and the next one is well.
+    pub fn fails_first(&self) -> bool {
+        self.probes_fail_first() || self.post_start == Some(PostStart::FailsFirst)
+    }
+
+    /// The same, by what a probe found: it goes on to find it. A hook that failed is forgotten, as upstream does, if the agent
+    /// dies, or the runtime does not stop the container.
+    pub fn probes_fail_first(&self) -> bool {
+        matches!(self.liveness, Some(Liveness::FailsFirst | Liveness::FailsLater | Liveness::HangsFirst))
+            || self.startup == Some(Startup::FailsFirst)
+    }
+
+    pub fn hangs(&self) -> bool {
+        self.post_start == Some(PostStart::Hangs)
+    }
+
+    /// Something comes between its start and its being ready.
+    pub fn delays(&self) -> bool {
+        self.post_start.is_some() || self.startup.is_some() || self.readiness.is_some() || self.env.is_some()
+    }
+}
 
 impl ContainerPlan {
     /// Init containers and sidecars, for some pods.
@@ -35,17 +138,31 @@ impl ContainerPlan {
         let role = if rng.bool() { Role::Sidecar } else { Role::Init };
         let lives = if role == Role::Init { init_lives(rng) } else { sidecar_lives(rng) };
         let behaviour = Behaviour { lives, on_term: on_term(rng), last_words: String::new() };
-        let (pre_stop, liveness) = if role == Role::Init { (None, None) } else { extras(rng, &behaviour) };
+        let extras =
+            if role == Role::Init { Extras::default() } else { Extras::random(rng, &behaviour, true) };
         let plain = Self::random(rng, number);
-        Self { name: format!("i{number}"), role, behaviour, pre_stop, liveness, ..plain }
+        Self { name: format!("i{number}"), role, behaviour, extras, ..plain }
     }
 
-    /// A hook and a probe, for some regular containers.
+    /// Hooks, probes and rules, for some regular containers.
     pub fn with_extras(self, rng: &mut Rng, policy: Policy) -> Self {
-        let (pre_stop, liveness) = extras(rng, &self.behaviour);
-        // One that never restarts would just end: there are enough of those.
-        let liveness = liveness.filter(|liveness| policy != Policy::Never || *liveness == Liveness::Passes);
-        Self { pre_stop, liveness, ..self }
+        let extras = Extras::random(rng, &self.behaviour, policy != Policy::Never);
+        if rng.u8(0..20) > 0 {
+            return Self { extras, ..self };
+        }
+        let pre_stop = extras.pre_stop;
+        let rule = if policy == Policy::Always && rng.bool() { Rule::RestartAll } else { Rule::Restart };
+        let asks = |rng: &mut Rng| exits(rng, 1000, RULED);
+        let lives = match rule {
+            Rule::RestartAll => vec![asks(rng), Life::Forever],
+            Rule::Restart if rng.bool() => vec![asks(rng), asks(rng), Life::Forever],
+            Rule::Restart => {
+                let code = i32::from(rng.bool());
+                vec![asks(rng), exits(rng, 1000, code)]
+            }
+        };
+        let extras = Extras { pre_stop, rule: Some(rule), ..Extras::default() };
+        Self { extras, behaviour: Behaviour { lives, ..self.behaviour }, ..self }
     }
 
     /// A sidecar that keeps ending.
@@ -54,24 +171,81 @@ impl ContainerPlan {
     }
 
     pub fn fails_first(&self) -> bool {
-        self.liveness == Some(Liveness::FailsFirst)
+        self.extras.fails_first()
     }
 
-    /// The fields of a container that hooks, probes and parts have.
-    pub(super) fn add_extras(&self, container: &mut Value) {
+    /// Does an instance that ended with this code by itself run again?
+    pub fn restarts(&self, of_pod: Policy, code: i32) -> bool {
+        match (self.role, self.extras.rule) {
+            (_, Some(_)) if code == RULED => true,
+            (_, Some(Rule::Restart)) => false,
+            (Role::Init, _) => of_pod != Policy::Never && code != 0,
+            (Role::Sidecar, _) => true,
+            (Role::Ephemeral, _) => false,
+            (Role::Regular, _) => of_pod == Policy::Always || of_pod == Policy::OnFailure && code != 0,
+        }
+    }
+
+    /// The fields of a container that hooks, probes and parts have. `of` is the name of its pod.
+    pub(super) fn add_extras(&self, container: &mut Value, of: &str) {
+        let Extras { pre_stop, post_start, startup, liveness, readiness, rule, env } = &self.extras;
+        let who = format!("{of}/{}", self.name);
         if self.role == Role::Sidecar {
             container["restartPolicy"] = "Always".into();
         }
-        if let Some(seconds) = self.pre_stop {
-            let command = ["sleep".to_owned(), seconds.to_string()];
-            container["lifecycle"] = json!({ "preStop": { "exec": { "command": command } } });
+        if let Some(rule) = rule {
+            let (policy, action) = match rule {
+                Rule::Restart => ("Never", "Restart"),
+                Rule::RestartAll => ("Always", "RestartAllContainers"),
+            };
+            container["restartPolicy"] = policy.into();
+            container["restartPolicyRules"] =
+                json!([{"action": action, "exitCodes": {"operator": "In", "values": [RULED]}}]);
         }
-        if let Some(liveness) = self.liveness {
-            let command = if liveness == Liveness::Passes { "pass" } else { "fail-first" };
-            container["livenessProbe"] = json!({
-                "exec": { "command": [command] },
-                "periodSeconds": 10, "timeoutSeconds": 1, "successThreshold": 1, "failureThreshold": 3,
-            });
+        let run = |words: &[&str]| json!({ "exec": { "command": words } });
+        if let Some(seconds) = pre_stop {
+            container["lifecycle"]["preStop"] = run(&["sleep", &seconds.to_string()]);
+        }
+        if let Some(hook) = post_start {
+            container["lifecycle"]["postStart"] = match hook {
+                PostStart::Works(seconds) => run(&["sleep", &seconds.to_string()]),
+                PostStart::FailsFirst => run(&["fail-first"]),
+                PostStart::Hangs => run(&["hang"]),
+            };
+        }
+        let probe = |words: &[&str], period: u32, failures: u32| {
+            let mut probe = run(words);
+            probe["periodSeconds"] = period.into();
+            probe["timeoutSeconds"] = 1.into();
+            probe["successThreshold"] = 1.into();
+            probe["failureThreshold"] = failures.into();
+            probe
+        };
+        if let Some(startup) = startup {
+            container["startupProbe"] = match startup {
+                Startup::Late(times) => probe(&["late", &times.to_string(), "startup", &who], 3, 30),
+                Startup::FailsFirst => probe(&["fail-first"], 3, 2),
+            };
+        }
+        if let Some(liveness) = liveness {
+            let words: &[&str] = match liveness {
+                Liveness::Passes => &["pass"],
+                Liveness::FailsFirst => &["fail-first"],
+                Liveness::FailsLater => &["fail-later", &who],
+                Liveness::HangsFirst => &["hang-first"],
+                Liveness::Unknowable => &["refuse"],
+            };
+            container["livenessProbe"] = probe(words, 10, 3);
+        }
+        if let Some(readiness) = readiness {
+            container["readinessProbe"] = match readiness {
+                Readiness::Late(times) => probe(&["late", &times.to_string(), "readiness", &who], 5, 3),
+                Readiness::Never => probe(&["fail"], 10, 3),
+            };
+        }
+        if let Some(number) = env {
+            let key = json!({"name": super::volumes::config_map(*number), "key": "key"});
+            container["env"] = json!([{"name": "KEY", "valueFrom": {"configMapKeyRef": key}}]);
         }
     }
 
@@ -85,24 +259,9 @@ impl ContainerPlan {
                 fails.then_some(Expected::Ends)
             }
             Role::Init => (!self.behaviour.lives.iter().any(succeeds)).then_some(Expected::Pending),
-            _ => None,
+            _ => self.extras.hangs().then_some(Expected::Loops),
         }
     }
-}
-
-fn extras(rng: &mut Rng, behaviour: &Behaviour) -> (Option<u64>, Option<Liveness>) {
-    let pre_stop = match rng.u8(0..10) {
-        0 => Some(rng.u64(0..20)),
-        1 => Some(TOO_LONG),
-        _ => None,
-    };
-    let lives_on = behaviour.lives == [Life::Forever];
-    let liveness = match rng.u8(0..10) {
-        0 | 1 => Some(Liveness::Passes),
-        2 if lives_on => Some(Liveness::FailsFirst),
-        _ => None,
-    };
-    (pre_stop, liveness)
 }
 
 fn exits(rng: &mut Rng, from: u64, code: i32) -> Life {
@@ -125,19 +284,4 @@ fn sidecar_lives(rng: &mut Rng) -> Vec<Life> {
         1 => vec![exits(rng, 20_000, 1), Life::Forever],
         _ => vec![Life::Forever],
     }
-}
-
-/// What comes of the commands of hooks and probes.
-pub fn commands() -> Commands {
-    Arc::new(|_, attempt, command| match command {
-        [sleep, seconds] if sleep == "sleep" => {
-            let after = Duration::from_secs(seconds.parse().unwrap_or_default());
-            match Command::exits(0, "") {
-                Command::Ends { output, .. } => Command::Ends { after, output },
-                other => other,
-            }
-        }
-        [probe] if probe == "fail-first" && attempt == 0 => Command::exits(1, "not well"),
-        _ => Command::exits(0, ""),
-    })
 }

@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 /// How many config maps and how many secrets there are.
 pub const OBJECTS: u8 = 3;
+/// The secret with which private images are pulled.
+pub const PULL_SECRET: &str = "pull";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Volume {

@@ -1,6 +1,6 @@
 //! Which fields this version of Crablet knows what to do with.
 
-use super::Rule::{self, Any, OneOf};
+use super::Rule::{self, Any, InManifests};
 
 /// What every pod may have. `[]` stands for each item of a list.
 pub(super) const SUPPORTED: &[(&str, Rule)] = &[
@@ -28,7 +28,8 @@ pub(super) const SUPPORTED: &[(&str, Rule)] = &[
     ("spec.restartPolicy", Any),
     ("spec.terminationGracePeriodSeconds", Any),
     ("spec.nodeName", Any),
-    ("spec.os.name", OneOf(&["linux"])),
+    // Of the API server's pods, admission refuses the others in upstream's words.
+    ("spec.os.name", InManifests(&["linux"])),
     ("spec.hostUsers", Any),
     ("spec.resources.limits.cpu", Any),
     ("spec.resources.limits.hugepages", Any),
@@ -243,6 +244,9 @@ pub(super) const ONLY_FROM_API_SERVER: &[(&str, Rule)] = &[
     ("metadata.deletionGracePeriodSeconds", Any),
     ("metadata.deletionTimestamp", Any),
     ("spec.containers[].resizePolicy", Any),
+    // Counted where the Node has them, else somebody else's. Nothing hands out devices yet.
+    ("spec.containers[].resources.limits.extended", Any),
+    ("spec.containers[].resources.requests.extended", Any),
     ("spec.containers[].targetContainerName", Any),
     ("spec.containers[].securityContext.windowsOptions", Any),
     ("spec.evictionResponders", Any),

@@ -405,13 +405,16 @@ fn what_cannot_run_yet_is_said() {
     }
     for (lines, path) in [
         ("lifecycle: {stopSignal: SIGHUP}", "lifecycle.stopSignal"),
-        ("resources: {limits: {example.com/gpu: 1}}", "resources.limits[example.com/gpu]"),
         ("resources: {claims: [{name: c}]}", "resources.claims"),
     ] {
         let message = refusal(&with_container(lines));
         let expected = format!("spec.containers[0].{path}: not supported yet; remove it");
         assert!(message.starts_with(&expected), "{lines}\n{message}");
     }
+    let message = refusal(&with_container("resources: {limits: {example.com/gpu: 1}}"));
+    let expected =
+        "spec.containers[0].resources.limits[example.com/gpu]: not supported in a static pod; remove it";
+    assert!(message.starts_with(expected), "{message}");
 }
 
 #[test]

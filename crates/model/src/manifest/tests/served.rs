@@ -17,12 +17,14 @@ fn an_ordinary_pod_can_run() {
 fn what_cannot_run_yet_is_said_in_one_line() {
     let mut pod = served(include_str!("served.yaml"));
     let spec = pod.spec.as_mut().expect("a spec");
-    spec.os = Some(crate::api::PodOS { name: "windows".to_owned() });
+    let claim = crate::api::ResourceClaim { name: "c".to_owned(), ..Default::default() };
+    spec.containers[0].resources.get_or_insert_default().claims = Some(vec![claim]);
     spec.containers[0].lifecycle.get_or_insert_default().stop_signal = Some("SIGHUP".to_owned());
     assert_eq!(
         unsupported(&pod).as_deref(),
         Some(
-            "spec.containers[0].lifecycle.stopSignal: not supported yet; remove it; spec.os.name: \"windows\" is not supported yet; use `linux`"
+            "spec.containers[0].lifecycle.stopSignal: not supported yet; remove it; \
+             spec.containers[0].resources.claims: not supported yet; remove it"
         )
     );
 }

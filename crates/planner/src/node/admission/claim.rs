@@ -6,6 +6,7 @@ use crablet_model::qos::{QosClass, qos_class};
 
 use super::amounts::{Amounts, reclaimed, requested};
 use super::ports::{HostPort, host_ports};
+use super::resize::as_it_counts;
 
 /// Priorities from here on belong to pods without which a cluster or node does not work.
 const SYSTEM_CRITICAL: i32 = 2_000_000_000;
@@ -31,7 +32,8 @@ pub struct Claim {
 impl Claim {
     pub fn of(pod: &api::Pod) -> Self {
         let empty = api::PodSpec::default();
-        let spec = pod.spec.as_ref().unwrap_or(&empty);
+        let raised = as_it_counts(pod);
+        let spec = raised.as_ref().or(pod.spec.as_ref()).unwrap_or(&empty);
         let annotations = pod.metadata.annotations.as_ref();
         let noted = |key: &str| annotations.and_then(|all| all.get(key)).map(String::as_str);
         let is_static = noted(annotation::CONFIG_SOURCE).is_some_and(|from| from != source::API);
@@ -43,7 +45,7 @@ impl Claim {
             priority: spec.priority,
             critical: is_static || noted(annotation::CONFIG_MIRROR).is_some() || is_system,
             is_static,
-            qos: qos_class(spec),
+            qos: qos_class(pod.spec.as_ref().unwrap_or(spec)),
             grace_seconds: spec.termination_grace_period_seconds.unwrap_or(DEFAULT_GRACE_SECONDS),
         }
     }

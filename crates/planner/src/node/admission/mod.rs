@@ -17,6 +17,7 @@
 //! | [`sysctls`] | kernel settings that pods may change |
 //! | `apparmor` | profiles that the host must be able to enforce |
 //! | [`features`] | what not every node can do, and a pod needs |
+//! | [`resize`] | whether a pod that runs may have other resources, and whose turn it is |
 //! | `preemption` | who makes room for a critical pod |
 //!
 //! A pod is judged once, before anything of it is begun.
@@ -29,6 +30,7 @@ pub mod features;
 mod fit;
 mod ports;
 mod preemption;
+pub mod resize;
 pub mod sysctls;
 mod taints;
 #[cfg(test)]
@@ -42,6 +44,7 @@ use crablet_model::{PodUid, api};
 
 pub use affinity::terms_match;
 pub use claim::Claim;
+pub use resize::{Answer, ResizeRules, Turn, judge_resize};
 pub use sysctls::Sysctls;
 
 const OS: &str = "linux";
@@ -63,6 +66,7 @@ pub struct AdmissionNode {
     pub toleration_comparisons: bool,
     /// What the node says that it can do; `None` where nodes do not say: the gate `NodeDeclaredFeatures`.
     pub declared_features: Option<Vec<String>>,
+    pub resizes: ResizeRules,
 }
 
 impl AdmissionNode {

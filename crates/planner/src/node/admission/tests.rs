@@ -2,6 +2,7 @@ use super::*;
 use serde_json::{Value, json};
 
 mod preemptions;
+mod resizes;
 mod rules;
 
 /// A node of 2 CPUs, 4 GiB and room for three pods.

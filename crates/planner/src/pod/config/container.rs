@@ -4,19 +4,17 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use crablet_model::names::label;
-use crablet_model::qos::qos_class;
-use crablet_model::resources::{container_resources, hugepage_limits};
 use crablet_model::runtime::{ContainerConfig, Map, Mount};
 use crablet_model::{PodRef, api};
 
-use super::super::facts::{NodeFacts, PreparedImage, SwapControl};
+use super::super::facts::{NodeFacts, PreparedImage};
 use super::env::EnvObjects;
 use super::mounts::{MountedVolume, devices, volume_mounts};
-use super::sandbox::{Placement, node_rules, pod_labels};
+use super::sandbox::{Placement, pod_labels};
+use super::update::container_update;
 use super::{ConfigError, annotations, env, security, spec_of};
 
 const ETC_HOSTS: &str = "/etc/hosts";
-const NODE_CRITICAL: &str = "system-node-critical";
 
 /// Everything that one instance of a container is made from.
 #[derive(Clone, Copy, Debug)]
@@ -51,10 +49,7 @@ pub fn container_config(inputs: &ContainerInputs<'_>) -> Result<ContainerConfig,
     let spec = spec_of(pod)?;
     let id = PodRef::of(pod);
     let env = env::environment(inputs)?;
-    let node_critical = spec.priority_class_name.as_deref() == Some(NODE_CRITICAL);
-    let resources =
-        container_resources(spec, container, qos_class(spec), node_critical, node_rules(inputs.node));
-    let swap = inputs.node.swap_control;
+    let may_use = container_update(spec, container, inputs.node);
     Ok(ContainerConfig {
         name: container.name.clone(),
         attempt: inputs.attempt,
@@ -72,14 +67,10 @@ pub fn container_config(inputs: &ContainerInputs<'_>) -> Result<ContainerConfig,
         stdin: container.stdin.unwrap_or(false),
         stdin_once: container.stdin_once.unwrap_or(false),
         tty: container.tty.unwrap_or(false),
-        resources,
-        // No container may use swap: on cgroup v1 as far as it has a memory limit.
-        memory_swap_limit: if swap == SwapControl::Together { resources.memory_limit } else { 0 },
-        unified: (swap == SwapControl::Alone)
-            .then(|| ("memory.swap.max".into(), "0".into()))
-            .into_iter()
-            .collect(),
-        hugepage_limits: hugepage_limits(spec, container, &inputs.node.hugepage_sizes),
+        resources: may_use.resources,
+        memory_swap_limit: may_use.memory_swap_limit,
+        unified: may_use.unified,
+        hugepage_limits: may_use.hugepage_limits,
         security: security::security(inputs)?,
     })
 }

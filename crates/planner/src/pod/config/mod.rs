@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `sandbox` | a [`SandboxConfig`](crablet_model::runtime::SandboxConfig): namespaces, ports, labels |
 //! | `container` | a [`ContainerConfig`](crablet_model::runtime::ContainerConfig): command, mounts, annotations |
+//! | `update` | what a container may use, when it is created and when that changes |
 //! | `env`, `env_file` | a container's environment, and the `$(NAME)` references to it |
 //! | `mounts` | which volumes a container sees, and where |
 //! | `fields` | what the environment says of the pod and of resources |
@@ -26,6 +27,7 @@ mod mounts;
 mod profiles;
 mod sandbox;
 mod security;
+mod update;
 
 pub use container::{ContainerInputs, container_config};
 pub use dns::{ResolvConf, parse_resolv_conf};
@@ -34,7 +36,8 @@ pub use env_file::{EnvFile, FileReference};
 pub use fields::{volume_field, volume_resource};
 pub use hosts::hosts_file;
 pub use mounts::{MountedVolume, SubPath, sub_paths, volume_groups};
-pub use sandbox::{Placement, sandbox_config};
+pub use sandbox::{Placement, node_rules, sandbox_config};
+pub use update::container_update;
 
 use crablet_model::{PodRef, api};
 

@@ -138,7 +138,8 @@ pub(super) fn is_privileged(container: &api::Container) -> bool {
     container.security_context.as_ref().and_then(|c| c.privileged).unwrap_or(false)
 }
 
-pub(super) fn node_rules(node: &NodeFacts) -> NodeRules {
+/// What the node adds to the numbers of sandboxes and containers.
+pub fn node_rules(node: &NodeFacts) -> NodeRules {
     NodeRules {
         memory_capacity: node.memory_capacity,
         cpu_period: node.cpu_cfs_quota.then_some(node.cpu_period.unwrap_or(DEFAULT_CPU_PERIOD)),

@@ -165,15 +165,17 @@ impl<'a> One<'a> {
         status
     }
 
-    /// Newest first. An instance whose hook after its start is under way has not come yet, for the world: upstream tells
-    /// of it once the hook has ended.
+    /// Newest first. An instance that is being started, or whose hook after its start is under way, has not come yet,
+    /// for the world: upstream tells of it once that is done. Otherwise a restart would be counted before it is one.
     pub(super) fn instances(&self) -> impl Iterator<Item = &'a Container> + use<'a> {
         let all = self.facts.runtime.instances(&self.spec.name);
         let hooked = self.spec.lifecycle.as_ref().is_some_and(|l| l.post_start.is_some());
-        let starting = || self.facts.session.ops.contains_key(&OpKey::Start(self.spec.name.clone()));
-        let hides = hooked && !self.ends() && starting();
-        all.skip_while(move |c| {
-            hides && matches!(c.state, ContainerState::Running { .. } | ContainerState::Created)
+        let starts = self.facts.session.ops.contains_key(&OpKey::Start(self.spec.name.clone()));
+        let hides = starts && !self.ends();
+        all.skip_while(move |c| match c.state {
+            ContainerState::Created => hides,
+            ContainerState::Running { .. } => hides && hooked,
+            _ => false,
         })
     }
 

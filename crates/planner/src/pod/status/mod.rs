@@ -10,10 +10,12 @@
 //! | `phase` | the pod's phase, from the container states and from what was published before |
 //! | `conditions` | the pod's conditions |
 //! | `restart_all` | whether all containers are begun afresh |
+//! | `sizes` | what a container may use, as far as the runtime says so |
+//! | `resize` | the conditions of a resize |
 //! | `addresses`, `resources` | of the pod as a whole |
 //! | `patch` | what to send so that the API server has the same |
 //!
-//! Absent so far: resizes, and the health of devices.
+//! Absent so far: the health of devices.
 //!
 //! What was published last is an input: transition times, restart counts, addresses, readiness and terminal phases live
 //! on in it, so the same facts give the same status again, also to an agent that was restarted in between.
@@ -25,9 +27,11 @@ mod health;
 mod mounts;
 mod patch;
 mod phase;
+mod resize;
 mod resources;
 mod restart_all;
 mod seen;
+mod sizes;
 mod states;
 mod waits;
 
@@ -57,16 +61,26 @@ pub fn status(facts: &Facts<'_>, pod: &api::Pod, memory: &Memory) -> api::PodSta
     let phase = Phase::of(facts, pod, memory, &statuses, end);
     let (reason, message) = reason(facts, pod, memory, phase.shown);
     let mut conditions = Vec::new();
-    if phase.shown == phases::FAILED {
-        let verdict = phase::verdict(facts, memory);
+    if end == End::NotYet && !phases::is_terminal(phase.shown) {
+        conditions.extend(resize::conditions(facts, memory));
+    }
+    if phases::is_terminal(phase.shown) {
+        let succeeded = phase.shown == phases::SUCCEEDED;
+        let verdict = if succeeded { memory.verdict.as_ref() } else { phase::verdict(facts, memory) };
         conditions.extend(verdict.and_then(|verdict| conditions::disruption(facts, pod, old, verdict)));
     }
     conditions.extend(conditions::conditions(facts, pod, memory, &statuses, phase.known));
     let host_ips = addresses::of_host(facts, old);
     let pod_ips = addresses::of_pod(facts, pod, old);
-    let resources = pod.spec.as_ref().map(resources::of_pod);
+    let granted = pod.spec.as_ref().map(resources::of_pod);
+    let resources = match &facts.grants.actuated {
+        Some(actuated) if memory.resizing.is_some() => {
+            pod.spec.as_ref().map(|spec| resources::actual(spec, actuated))
+        }
+        _ => granted.clone(),
+    };
     api::PodStatus {
-        allocated_resources: resources.as_ref().and_then(|whole| whole.requests.clone()),
+        allocated_resources: granted.and_then(|whole| whole.requests),
         conditions: Some(conditions),
         container_statuses: non_empty(statuses.regular),
         ephemeral_container_statuses: non_empty(statuses.ephemeral),

@@ -49,6 +49,8 @@ impl Phase {
         let old = memory.status.as_ref().and_then(|s| s.phase.as_deref());
         let verdict = verdict(facts, memory);
         let decided = match (now, work) {
+            // As upstream: the node only stops such a pod, and what its containers end with is what has become of it.
+            (SUCCEEDED, _) if verdict.is_some_and(|verdict| !is_deadline(verdict)) => SUCCEEDED,
             _ if verdict.is_some() => FAILED,
             (FAILED | SUCCEEDED, _) => now,
             // Its work is done: what only accompanied it does not keep it.
@@ -62,7 +64,7 @@ impl Phase {
         if !phase::is_terminal(decided) || !could_run(facts) {
             return Self { shown: decided, known: decided, decided };
         }
-        let fails_already = verdict.is_some_and(|v| v.reason == DEADLINE_EXCEEDED);
+        let fails_already = verdict.is_some_and(is_deadline);
         let known = if fails_already { FAILED } else { now };
         let shown = match (phase::is_terminal(now), old) {
             (false, _) => now,
@@ -71,6 +73,10 @@ impl Phase {
         };
         Self { shown, known, decided }
     }
+}
+
+fn is_deadline(verdict: &Verdict) -> bool {
+    verdict.reason == DEADLINE_EXCEEDED
 }
 
 /// Why the node has ended the pod, unless the pod had come to its end before.

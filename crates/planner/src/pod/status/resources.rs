@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crablet_model::allocation::Allocation;
 use crablet_model::cgroup::effective::{Amounts, pod_requests, without_overhead};
 use crablet_model::quantity::Quantity;
 use k8s_openapi::api::core::v1 as api;
@@ -23,6 +24,13 @@ pub fn of_pod(spec: &api::PodSpec) -> api::ResourceRequirements {
         limits: shown(limits),
         ..Default::default()
     }
+}
+
+/// The same of what containers and the pod's cgroup were given last.
+pub fn actual(spec: &api::PodSpec, actuated: &Allocation) -> api::ResourceRequirements {
+    let mut given = spec.clone();
+    actuated.overlay(&mut given);
+    of_pod(&given)
 }
 
 fn shown(amounts: Amounts) -> Option<BTreeMap<String, Amount>> {

@@ -8,7 +8,7 @@ use super::containers::One;
 use super::states::{
     NOT_LOCATED_RESTARTED, NOT_LOCATED_TERMINATED, is_running, terminated, unknown_end, waiting,
 };
-use super::{some_text, time};
+use super::{sizes, some_text, time};
 
 impl One<'_> {
     /// The newest instance gives the state, the one before it the last state.
@@ -19,7 +19,7 @@ impl One<'_> {
         };
         let restart_count = i32::try_from(newest.restart_count).unwrap_or(i32::MAX);
         let published = self.old.map_or(0, |s| s.restart_count);
-        let requirements = self.spec.resources.clone().unwrap_or_default();
+        let granted = self.spec.resources.clone().unwrap_or_default();
         api::ContainerStatus {
             image: newest.image.clone(),
             image_id: newest.image_ref.clone(),
@@ -27,8 +27,8 @@ impl One<'_> {
             state: Some(state),
             last_state: Some(second.map_or_else(|| self.inherited_end(newest), |c| self.state_of(c))),
             restart_count: restart_count.max(if lost { published.saturating_add(1) } else { published }),
-            allocated_resources: requirements.requests.clone().filter(|requests| !requests.is_empty()),
-            resources: Some(requirements),
+            resources: Some(sizes::of(self, newest, &granted)),
+            allocated_resources: granted.requests.filter(|requests| !requests.is_empty()),
             user: newest.user.as_ref().map(|user| api::ContainerUser {
                 linux: Some(api::LinuxContainerUser {
                     uid: user.uid,

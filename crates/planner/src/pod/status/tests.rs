@@ -143,7 +143,7 @@ fn a_pod_that_ends_turns_terminal_once_nothing_runs_or_starts() {
     let stopped = World::one("Always").sandbox(SandboxState::Ready).instance("c", "id1", exited(0)).ends();
     assert_eq!(stopped.phase(), SUCCEEDED);
     let busy = stopped.clone().with(|w| {
-        let operation = Operation { since: w.now, grace_seconds: None };
+        let operation = Operation { since: w.now, grace_seconds: None, with_runtime: false };
         w.session.ops.insert(OpKey::Start("c".to_owned()), operation);
     });
     assert_eq!(busy.phase(), RUNNING);
@@ -158,7 +158,7 @@ fn only_steps_on_the_way_may_be_told_later() {
     let fleeting = |world: &World| urgency(world) == Urgency::Soon;
     let busy = |key: OpKey| {
         move |w: &mut World| {
-            let operation = Operation { since: w.now, grace_seconds: Some(30) };
+            let operation = Operation { since: w.now, grace_seconds: Some(30), with_runtime: false };
             w.session.ops.insert(key, operation);
         }
     };

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crablet_model::image::with_default_tag;
 use crablet_model::names::container_reason;
 use crablet_model::runtime::Container;
 use jiff::Timestamp;
 
+use super::super::images;
 use super::super::memory::{PullBackOff, later};
 use super::super::restart::{self, Restart};
 use super::End;
@@ -28,6 +28,7 @@ pub(super) fn why(one: &One<'_>, newest: Option<&Container>) -> Option<Wait> {
     crash_loop(one)
         .or_else(|| one.is_its_turn.then(|| failure(one).or_else(|| pull(one)))?)
         .or_else(|| still_waits(one, newest?))
+        .or_else(|| replaced(one, newest?))
 }
 
 fn is_to_start(one: &One<'_>, newest: Option<&Container>) -> bool {
@@ -55,9 +56,9 @@ fn failure(one: &One<'_>) -> Option<Wait> {
 }
 
 fn pull(one: &One<'_>) -> Option<Wait> {
-    let image = one.spec.image.as_deref().unwrap_or_default();
-    let key = with_default_tag(image).unwrap_or_else(|_| image.to_owned());
-    let failed = one.memory.pulls.get(&key)?;
+    let needed = images::needed(Some(one.pod), one.spec);
+    let (image, failed) =
+        needed.iter().find_map(|image| Some((image.name, one.memory.pulls.get(&image.tagged)?)))?;
     if one.facts.now < back_off_shown_at(failed) {
         return Some((failed.reason.clone(), failed.message.clone()));
     }
@@ -79,4 +80,12 @@ fn still_waits(one: &One<'_>, newest: &Container) -> Option<Wait> {
     let reason = shown.reason.clone().filter(|r| r != one.first_wait())?;
     let same = newest.state.exit().is_some() && ended == one.full_id(newest);
     same.then(|| (reason, shown.message.clone().unwrap_or_default()))
+}
+
+/// Stopped in order to be started again, after an end that by itself leads to no start. Such an end is not told as the
+/// container's state: the API server lets nothing leave it.
+fn replaced(one: &One<'_>, newest: &Container) -> Option<Wait> {
+    let exit = newest.state.exit()?;
+    let ends_here = restart::after_end(one.pod, one.role, one.spec, exit.code) == Restart::No;
+    ends_here.then(|| (one.first_wait().to_owned(), String::new()))
 }

@@ -135,3 +135,25 @@ async fn each_of_several_credentials_is_tried() {
     let user = &world.records("pulled")[0]["credentialMapping"]["r.io/app"]["kubernetesSecrets"][0];
     assert_eq!(user["name"], "right");
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_pulled_an_image_is_forgotten_with_the_image() {
+    let world = World::new();
+    world.put_secret("mine", "r.io", PASSWORD);
+    let images = world.images(Verification::NeverPreloaded, Vec::new());
+    assert_eq!(ensure(&images, "r.io/app:1", PullPolicy::IfNotPresent, &["mine"]).await, "ready");
+    assert_eq!(ensure(&images, "r.io/open:1", PullPolicy::IfNotPresent, &[]).await, "ready");
+    let listed = world.runtime.list_images().await.unwrap();
+    let of = |tag: &str| listed.iter().find(|image| image.tags.iter().any(|t| t == tag)).unwrap().clone();
+    tokio::time::advance(Duration::from_secs(10)).await;
+    let now = world.clock.now();
+
+    images.forget_absent(&listed, now).await;
+    assert_eq!(world.records("pulled").len(), 2, "both are there");
+    images.forget_absent(&[], now - jiff::SignedDuration::from_secs(60)).await;
+    assert_eq!(world.records("pulled").len(), 2, "what was pulled since is not in an old list");
+    images.forget_absent(&[of("r.io/open:1")], now).await;
+    let left = world.records("pulled");
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0]["imageRef"], of("r.io/open:1").id);
+}

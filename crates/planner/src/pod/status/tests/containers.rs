@@ -49,6 +49,27 @@ fn a_failed_pull_shows_itself_first_and_its_back_off_later() {
 }
 
 #[test]
+fn a_failed_pull_of_an_image_that_is_a_volume_is_told_of_those_who_mount_it() {
+    let mounts = json!([{"name": "art", "mountPath": "/art"}]);
+    let world = World::new(json!({
+        "restartPolicy": "Always",
+        "containers": [
+            {"name": "c", "image": "busybox", "volumeMounts": mounts},
+            {"name": "d", "image": "busybox"},
+        ],
+        "volumes": [{"name": "art", "image": {"reference": "r.io/art"}}],
+    }));
+    let world = world.sandbox(SandboxState::Ready);
+    let pull = failed_pull(30);
+    let world = world.with(|w| drop(w.memory.pulls.insert("r.io/art:latest".to_owned(), pull)));
+    let message = "Back-off pulling image \"r.io/art\": ErrImagePull: no such host";
+    let waiting = json!({"reason": "ImagePullBackOff", "message": message});
+    assert_eq!(world.container()["state"]["waiting"], waiting);
+    let all = serde_json::to_value(world.status().container_statuses).unwrap();
+    assert_eq!(all[1]["state"]["waiting"]["reason"], "ContainerCreating");
+}
+
+#[test]
 fn a_failed_start_is_told_only_of_a_container_that_should_start() {
     let failure = Failure {
         reason: "CreateContainerError".to_owned(),

@@ -63,6 +63,26 @@ fn a_pod_is_evicted_once_nothing_of_it_runs() {
     assert_eq!(world.condition("DisruptionTarget"), disrupted, "and stays with its time");
 }
 
+/// As upstream: what makes room for another is stopped, and its phase is what its containers make of that.
+#[test]
+fn a_pod_that_ends_well_when_the_node_stops_it_has_succeeded() {
+    let cases = [("Preempting", 0, "Succeeded"), ("Preempting", 1, FAILED), ("DeadlineExceeded", 0, FAILED)];
+    for (reason, code, phase) in cases {
+        let mut world = World::one("Always").sandbox(SandboxState::Ready).instance("c", "id1", running());
+        world.publish();
+        let mut world = world.with(|w| w.memory.verdict = Some(verdict(reason, true)));
+        world.publish();
+        let mut world = world.stopped(code);
+        let status = world.json();
+        assert_eq!(status["phase"], phase, "{reason} {code}");
+        let told = if phase == FAILED { json!(reason) } else { Value::Null };
+        assert_eq!(status["reason"], told, "{reason} {code}");
+        assert_eq!(world.condition("DisruptionTarget")["reason"], "TerminationByKubelet");
+        world.publish();
+        assert_eq!(world.json(), status, "and stays so");
+    }
+}
+
 #[test]
 fn a_pod_that_is_evicted_before_it_ran_has_lost_its_containers() {
     let mut world = World::one("Always").sandbox(SandboxState::Ready);

@@ -134,6 +134,40 @@ fn a_container_that_is_replaced_does_not_end_the_pod() {
     assert_eq!(decided(&replaced("an earlier one")), Some(FAILED));
 }
 
+/// Who measures the wait between an end and the next start takes both from statuses.
+#[test]
+fn a_restart_is_not_counted_before_it_is_one() {
+    let done = [("i2", exited(0)), ("i1", exited(0)), ("s", running())];
+    let old: Vec<_> = [("c", exited(1))].into_iter().chain(done).collect();
+    let before = with("Always", &old).named("c");
+    let created = || {
+        let world = pod("Always").instance("c", "new", ContainerState::Created);
+        old.iter().fold(world, |world, (name, state)| world.instance(name, name, state.clone()))
+    };
+    let starting = created().busy(OpKey::Start("c".to_owned())).named("c");
+    assert_eq!(starting["state"], before["state"], "it is being started, and does not run yet");
+    let stuck = created().named("c");
+    let counts = [&starting, &stuck].map(|status| status["restartCount"].as_i64());
+    assert_eq!(counts, [Some(9), Some(10)]);
+}
+
+/// The API server refuses every status in which such a container has left that end.
+#[test]
+fn an_end_that_would_be_the_last_is_not_told_of_a_container_that_is_replaced() {
+    let done = [("i2", exited(0)), ("i1", exited(0)), ("s", running())];
+    let stopped = |policy: &str, code: i32| {
+        let all: Vec<_> = [("c", exited(code))].into_iter().chain(done.clone()).collect();
+        with(policy, &all).with(|w| w.memory.replaced = [("c".to_owned(), "c".to_owned())].into())
+    };
+    for (policy, code) in [("OnFailure", 0), ("Never", 0), ("Never", 137)] {
+        let status = stopped(policy, code).named("c");
+        assert_eq!(status["state"], json!({"waiting": {"reason": "PodInitializing"}}), "{policy} {code}");
+        assert_eq!(status["lastState"]["terminated"]["exitCode"], code, "{policy}");
+        assert_eq!(stopped(policy, code).phase(), RUNNING, "{policy} {code}");
+    }
+    assert_eq!(stopped("Always", 0).named("c")["state"]["terminated"]["exitCode"], 0);
+}
+
 #[test]
 fn only_what_has_its_turn_tells_why_it_waits() {
     let pull = |world: World| {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::super::super::facts::{Ending, NodeFacts, Operation, Probed, Probes, Session, Verdict};
 use super::super::super::memory::{self, CrashLoop, PullBackOff};
 use super::super::super::plan::OpKey;
+use super::super::super::resize::Grants;
 use super::super::super::restart;
 use super::super::*;
 
@@ -27,6 +28,7 @@ pub(super) struct World {
     pub(super) session: Session,
     pub(super) probes: Probes,
     pub(super) verdict: Option<Verdict>,
+    pub(super) grants: Grants,
     pub(super) node: NodeFacts,
     pub(super) now: Timestamp,
 }
@@ -42,6 +44,7 @@ impl World {
             session: Session::default(),
             probes: Probes::default(),
             verdict: None,
+            grants: Grants::default(),
             node: NodeFacts {
                 runtime_name: "containerd".to_owned(),
                 max_crash_loop_seconds: 300,
@@ -71,6 +74,7 @@ impl World {
             session: &self.session,
             probes: &self.probes,
             verdict: self.verdict.as_ref(),
+            grants: &self.grants,
             node: &self.node,
             now: self.now,
         }
@@ -128,7 +132,7 @@ impl World {
 
     pub(super) fn busy(self, key: OpKey) -> Self {
         self.with(|w| {
-            let operation = Operation { since: w.now, grace_seconds: Some(30) };
+            let operation = Operation { since: w.now, grace_seconds: Some(30), with_runtime: false };
             w.session.ops.insert(key, operation);
         })
     }
@@ -197,6 +201,7 @@ pub(super) fn instance(name: &str, id: &str, restart_count: u32, state: Containe
         log_path: String::new(),
         termination_file: None,
         user: None,
+        resources: None,
     }
 }
 

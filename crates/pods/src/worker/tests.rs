@@ -1,0 +1,130 @@
+//! Whole pods whose begin or end does not go as it should.
+
+use std::time::Duration;
+
+use crablet_cri::RegistryAuth;
+use crablet_cri::fake::{Call, CallFault, FakeImage, FaultKind, Pull};
+use serde_json::{Value, json};
+
+use crate::testing::House;
+
+/// What happens at once takes less, on a clock that moves only while everybody waits.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+fn pod(containers: &Value) -> Value {
+    json!({
+        "metadata": {"name": "web", "namespace": "default", "uid": "uid-1"},
+        "spec": {"terminationGracePeriodSeconds": 5, "containers": containers},
+    })
+}
+
+fn plain(name: &str) -> Value {
+    json!({"name": name, "image": "app:1", "imagePullPolicy": "IfNotPresent"})
+}
+
+fn is_released(house: &House) -> bool {
+    house.status("uid-1")["phase"] == "Failed"
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_waits_for_its_volumes_ends_at_once() {
+    let house = House::new().await;
+    house.volumes.close();
+    let pod = pod(&json!([plain("main")]));
+    house.create(&pod).await;
+    house.until("a look for the volumes", |house| house.volumes.asked() > 0).await;
+    house.delete(&pod, 30).await;
+    assert!(house.until("its end", is_released).await < AT_ONCE);
+    house.remove(&pod).await;
+    house.until("nothing of it", |house| house.is_gone("uid-1")).await;
+    assert!(house.runtime.trace().iter().all(|entry| !format!("{entry:?}").contains("RunSandbox")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_starts_when_what_its_environment_lacks_comes() {
+    let house = House::new().await;
+    let mut lacking = plain("main");
+    lacking["env"] = json!([
+        {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "late", "key": "a"}}},
+    ]);
+    house.create(&pod(&json!([lacking]))).await;
+    let waits = |house: &House| house.waits("uid-1", 0) == "CreateContainerConfigError";
+    house.until("that it is told", waits).await;
+    // An object without the key changes nothing, and what comes next is heard all the same.
+    house.objects.put_config_map("late", json!({"b": "2"}));
+    let tells = |house: &House| house.told().iter().any(|event| event.contains("couldn't find key a"));
+    assert!(house.until("that the key is lacking", tells).await < AT_ONCE);
+    house.objects.put_config_map("late", json!({"a": "1"}));
+    assert!(house.until("its start", |house| house.running() == ["main"]).await < AT_ONCE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_is_pulled_when_the_secret_for_it_comes() {
+    let house = House::new().await;
+    let auth = RegistryAuth { username: "u".to_owned(), password: "p".to_owned() };
+    let pull = Pull::Works { after: Duration::from_millis(10) };
+    house.runtime.put_image("r.io/app:1", FakeImage { needs: Some(auth), ..FakeImage::pulled(pull) });
+    let mut pod = pod(&json!([{"name": "main", "image": "r.io/app:1", "imagePullPolicy": "IfNotPresent"}]));
+    pod["spec"]["imagePullSecrets"] = json!([{"name": "key"}]);
+    house.create(&pod).await;
+    house.until("its back-off", |house| house.waits("uid-1", 0) == "ImagePullBackOff").await;
+    let config = json!({"auths": {"r.io": {"username": "u", "password": "p"}}}).to_string();
+    let data = json!({".dockerconfigjson": k8s_openapi::ByteString(config.into_bytes())});
+    let secret = json!({
+        "metadata": {"name": "key", "namespace": "default", "uid": "key-1"},
+        "type": "kubernetes.io/dockerconfigjson",
+        "data": data,
+    });
+    house.objects.put_secret("key", secret);
+    assert!(house.until("its start", |house| house.running() == ["main"]).await < AT_ONCE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_cannot_be_stopped_holds_nobody_up() {
+    let house = House::new().await;
+    let refusal = FaultKind::ErrBefore("the shim does not answer".to_owned());
+    house.runtime.add_fault(CallFault::on(Call::StopContainer, refusal).of_container("deaf"));
+    let pod = pod(&json!([plain("deaf"), plain("main")]));
+    house.create(&pod).await;
+    house.until("its start", |house| house.running() == ["deaf", "main"]).await;
+    house.delete(&pod, 5).await;
+    assert!(house.until("the end of the other", |house| house.running() == ["deaf"]).await < AT_ONCE);
+    let told = "FailedKillPod  error killing pod: failed to \"KillContainer\" for \"deaf\" with KillContainerError: ";
+    let tells = |event: &String| event.starts_with(told) && event.contains("the shim does not answer");
+    house.until("a word about it", |house| house.told().iter().any(tells)).await;
+    // Its sandbox goes once its grace is over, and takes it along.
+    house.until("its end", is_released).await;
+    assert!(house.running().is_empty());
+    house.remove(&pod).await;
+    house.until("nothing of it", |house| house.is_gone("uid-1")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_cannot_be_removed_goes_with_its_sandbox() {
+    let house = House::new().await;
+    let refusal = FaultKind::ErrBefore("device or resource busy".to_owned());
+    house.runtime.add_fault(CallFault::on(Call::RemoveContainer, refusal).of_container("busy"));
+    let pod = pod(&json!([plain("busy"), plain("main")]));
+    house.create(&pod).await;
+    house.until("its start", |house| house.running() == ["busy", "main"]).await;
+    house.remove(&pod).await;
+    house.until("nothing of it", |house| house.is_gone("uid-1")).await;
+    assert!(house.told().iter().any(|event| event.contains("device or resource busy")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_that_comes_after_the_end_leaves_nothing() {
+    for late in [9, 11, 12, 15, 40] {
+        let house = House::new().await;
+        let slow = FaultKind::Slow(Duration::from_secs(late));
+        house.runtime.add_fault(CallFault::on(Call::RunSandbox, slow));
+        let pod = pod(&json!([plain("main")]));
+        house.create(&pod).await;
+        house.until("the volumes", |house| house.volumes.asked() > 0).await;
+        house.remove(&pod).await;
+        house.until("that it is given up or there", |house| house.is_gone("uid-1")).await;
+        // The runtime goes on with what it was asked for.
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        house.until("nothing of it", |house| house.is_gone("uid-1")).await;
+    }
+}
