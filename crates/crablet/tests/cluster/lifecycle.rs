@@ -87,11 +87,9 @@ pub fn init_containers_run_one_after_the_other(room: &Room<'_>) -> Result<()> {
         );
     }
     ensure!(main_container(&seen)["restartCount"] == 0, "{:#}", seen["status"]);
-    let events = room.kubectl(&["get", "events", "-o", "jsonpath={.items[*].involvedObject.fieldPath}"])?;
-    ensure_has(
-        &events,
-        &["spec.initContainers{first}", "spec.initContainers{second}", "spec.containers{main}"],
-    )?;
+    for place in ["spec.initContainers{first}", "spec.initContainers{second}", "spec.containers{main}"] {
+        room.event_at("pod/staged", "Started", place)?;
+    }
     room.delete(&["pod", "staged"])
 }
 
@@ -173,8 +171,7 @@ pub fn an_ephemeral_container_runs_once(room: &Room<'_>) -> Result<()> {
     ensure!(seen["status"]["ephemeralContainerStatuses"][0]["restartCount"] == 0, "{:#}", seen["status"]);
     let main = main_container(&seen);
     ensure!(main["restartCount"] == 0 && main["ready"] == true, "the pod's own container: {main:#}");
-    let events = room.kubectl(&["get", "events", "-o", "jsonpath={.items[*].involvedObject.fieldPath}"])?;
-    ensure_has(&events, &["spec.ephemeralContainers{look}"])?;
+    room.event_at("pod/sick", "Started", "spec.ephemeralContainers{look}")?;
     room.delete(&["pod", "sick"])
 }
 

@@ -173,13 +173,22 @@ impl<'a> Room<'a> {
 
     /// The same for one whose message has this in it: a busy machine may have told of something else first.
     pub fn event_saying(&self, object: &str, reason: &str, part: &str) -> Result<String> {
+        self.event_with(object, reason, "{.message}", part)
+    }
+
+    /// The same for one about this part of the object.
+    pub fn event_at(&self, object: &str, reason: &str, field_path: &str) -> Result<String> {
+        self.event_with(object, reason, "{.involvedObject.fieldPath}", field_path)
+    }
+
+    fn event_with(&self, object: &str, reason: &str, shown: &str, part: &str) -> Result<String> {
         let (kind, name) = object.split_once('/').context("as `pod/web`")?;
         // Events about nodes are kept there.
         let namespace = if kind == "node" { "default" } else { &self.namespace };
         let about = format!("--field-selector=involvedObject.name={name},reason={reason}");
-        let shown = "jsonpath={.message}{\"\\n\"}";
+        let shown = format!("jsonpath={shown}{{\"\\n\"}}");
         let mut events =
-            self.follow(&["--namespace", namespace, "get", "events", &about, "--watch", "-o", shown])?;
+            self.follow(&["--namespace", namespace, "get", "events", &about, "--watch", "-o", &shown])?;
         let found = events.until(|line| line.contains(part));
         found.with_context(|| format!("no event `{reason}` of {object} with `{part}`"))
     }
