@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use protox::prost_reflect::{DescriptorPool, FieldDescriptor, Kind, MethodDescriptor};
 
 /// Our files, each of a package of its own.
-const FILES: [&str; 3] = ["cri.proto", "csi.proto", "pluginregistration.proto"];
+const FILES: [&str; 4] = ["content.proto", "cri.proto", "csi.proto", "pluginregistration.proto"];
 /// Written by hand in crates/protos/src/debug.rs, because they hold secrets.
 const SECRET: [&str; 4] = [
     ".runtime.v1.AuthConfig",

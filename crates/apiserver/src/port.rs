@@ -188,6 +188,17 @@ impl ApiError {
         self.kind == ErrorKind::NotFound
     }
 
+    /// Whether the object that was meant is there no more and another one has its name: a precondition says so, or the
+    /// server, which takes the UID in a patch for the wish to change it.
+    pub fn is_about_another(&self) -> bool {
+        let is_other_uid = |text: &str| text.contains("metadata.uid") && text.contains("field is immutable");
+        match self.kind {
+            ErrorKind::Conflict => true,
+            ErrorKind::Invalid => is_other_uid(&self.message),
+            _ => false,
+        }
+    }
+
     /// Whether the same request may succeed later without anybody changing it.
     pub fn is_transient(&self) -> bool {
         !matches!(self.kind, ErrorKind::Invalid | ErrorKind::NotFound | ErrorKind::AlreadyExists)

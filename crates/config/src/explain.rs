@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::Command;
 use crate::error::{Problem, UsageError};
+use crate::flags::Said;
 use crate::labels::is_dns_subdomain;
 use crate::{flags, schema};
 
@@ -29,9 +30,13 @@ pub fn parse(args: &[String]) -> Result<Command, UsageError> {
             return Err(Problem::new(message).hint(usage).into());
         }
     }
+    Ok(Command::Explain { namespace: namespace.to_owned(), pod: pod.to_owned(), root_dir: root_dir(&said) })
+}
+
+/// Where the agent that is asked has its files.
+pub(crate) fn root_dir(said: &Said) -> PathBuf {
     let default = schema::by_flag("root-dir").and_then(|setting| setting.default).unwrap_or_default();
-    let root_dir = PathBuf::from(said.last("root-dir").unwrap_or(default));
-    Ok(Command::Explain { namespace: namespace.to_owned(), pod: pod.to_owned(), root_dir })
+    PathBuf::from(said.last("root-dir").unwrap_or(default))
 }
 
 fn help() -> String {

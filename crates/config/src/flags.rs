@@ -218,7 +218,7 @@ impl Said {
             Some(_) => {
                 problem.hint(format!("a switch takes its value after `=`, like `--cpu-cfs-quota={word}`"))
             }
-            None if matches!(word.as_str(), "explain" | "config" | "check") => {
+            None if matches!(word.as_str(), "explain" | "pulls" | "config" | "check") => {
                 problem.hint(format!("a subcommand comes first: `crablet {word} ...`"))
             }
             None => problem.hint("run `crablet --help` for what can be said"),

@@ -3,18 +3,19 @@
 use std::fmt::Write;
 
 use crate::schema::{Effect, GROUPS, Items, Kind, Pairs, Setting};
-use crate::{config, explain};
+use crate::{config, explain, pulls};
 
 const WIDTH: usize = 100;
 
 pub fn text() -> String {
     let mut out = format!(
         "Crablet runs the pods of one node. It behaves like the kubelet of Kubernetes {}.\n\n\
-         Usage: crablet [flags]\n       {}\n       {}\n       {}\n       {CHECK}\n\n\
+         Usage: crablet [flags]\n       {}\n       {}\n       {}\n       {}\n       {CHECK}\n\n\
          Most flags have a field in the file behind --config, named in brackets: that is the better place.\n\
          `(later)` marks what is accepted and checked but not acted upon yet.\n",
         crate::KUBERNETES_VERSION,
         explain::USAGE,
+        pulls::USAGE,
         config::VIEW,
         config::CHECK,
     );

@@ -11,7 +11,7 @@
 //! | [`validate`] | upstream's rules for the whole |
 //! | [`gates`] | feature gates |
 //! | [`settings`], [`resolve`] | [`Settings`]: the result |
-//! | [`config`], [`explain`], [`help`], [`reference`] | the subcommands and the texts |
+//! | [`config`], [`explain`], [`pulls`], [`help`], [`reference`] | the subcommands and the texts |
 //! | [`reload`] | what a change means for an agent that runs |
 //! | [`error`] | messages for the person who typed |
 //!
@@ -34,6 +34,7 @@ pub mod go;
 pub mod help;
 pub mod labels;
 pub mod merge;
+pub mod pulls;
 pub mod reference;
 pub mod reload;
 pub mod removed;
@@ -109,6 +110,10 @@ pub enum Command {
         pod: String,
         root_dir: PathBuf,
     },
+    /// Which images are being pulled? Asked of the agent that runs in `root_dir`.
+    Pulls {
+        root_dir: PathBuf,
+    },
     /// `crablet check`: is this machine fit for an agent with these settings?
     Check(CheckOptions),
     /// `crablet config view` and `crablet config check`: already answered, because they need nothing but what was said.
@@ -145,6 +150,7 @@ pub fn parse(
     let args = flags::as_text(args)?;
     match args.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         Some(("explain", rest)) => explain::parse(rest),
+        Some(("pulls", rest)) => pulls::parse(rest),
         Some(("config", rest)) => config::parse(rest, env, &files),
         Some(("check", rest)) => check(rest, env, &files),
         _ => agent(&args, env, &files),

@@ -516,6 +516,17 @@ fn explain_takes_a_pod_and_a_root_directory() {
 }
 
 #[test]
+fn pulls_takes_a_root_directory_and_nothing_else() {
+    let pulls = |root_dir: &str| Ok(Command::Pulls { root_dir: PathBuf::from(root_dir) });
+    assert_eq!(command("pulls", ""), pulls("/var/lib/kubelet"));
+    assert_eq!(command("pulls --root-dir=/x", ""), pulls("/x"));
+    assert_eq!(
+        refused("pulls web", ""),
+        "error: unexpected argument \"web\": pulls takes none\nhint: crablet pulls [--root-dir DIR]"
+    );
+}
+
+#[test]
 fn a_reload_knows_what_needs_a_restart() {
     let old = with_file("", "maxPods: 5\nlogging: {verbosity: 1}\nclusterDNS: [10.0.0.1]");
     assert!(reload_diff(&old, &old.clone()).is_empty());

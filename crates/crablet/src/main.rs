@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         Command::Explain { namespace, pod, root_dir } => {
             cli::explain::run(&namespace, &pod, &root_dir).and_then(|text| cli::print(&text))
         }
+        Command::Pulls { root_dir } => cli::pulls::run(&root_dir).and_then(|text| cli::print(&text)),
         Command::Config(answer) => return cli::config::run(&answer),
         Command::Check(options) => return cli::check::run(&options),
         Command::Run(settings) => return run(&settings, line),

@@ -78,7 +78,7 @@ pub use main_port::MainPort;
 use neighbours::{RealCgroups, TheVolumes};
 use node::NodeSide;
 use outside::Outside;
-use served::{ServedManifests, ServedView};
+use served::{ServedManifests, ServedPulls, ServedView};
 use settings::{folders, node_facts, selinux, set_changeable, source_settings};
 
 /// How often the runtime is asked how it is: by a node that others rely on, and by one that stands alone.
@@ -387,7 +387,8 @@ impl Agent {
         if let Some(listener) = listeners.read_only {
             self.tasks.spawn(serve_tcp(listener, read_only_router(view.clone()), std::future::pending()));
         }
-        let router = local_router(view, Arc::new(ServedManifests(self.submitted.clone())));
+        let pulls = Arc::new(ServedPulls(self.images.clone()));
+        let router = local_router(view, Arc::new(ServedManifests(self.submitted.clone())), pulls);
         self.tasks.spawn(listeners.local.serve(router, std::future::pending()));
     }
 

@@ -41,6 +41,7 @@ scenarios! {
     life::an_edited_manifest_replaces_the_pod,
     life::a_container_is_given_its_grace,
     life::last_words_are_reported,
+    life::a_stop_signal_is_the_pods_choice,
     restarts::killing_the_agent_changes_no_status_and_no_container,
     restarts::a_runtime_that_comes_back_is_found_again,
     restarts::the_agent_waits_for_a_runtime_that_is_not_there_yet,
@@ -56,4 +57,5 @@ scenarios! {
     surface::submitted_manifests_survive_the_agent,
     surface::pods_logs_and_health_look_as_upstreams,
     surface::decisions_can_be_asked_for,
+    surface::a_pull_shows_how_far_it_is,
 }

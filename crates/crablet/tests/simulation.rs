@@ -1,7 +1,8 @@
 //! The whole agent under virtual time: thousands of bad nights, and proof that the checks would notice a bad agent.
 //!
-//! Nights of two families, by test: `the_agent_keeps_its_promises_through_bad_nights` on a node that stands alone,
-//! `the_agent_keeps_its_promises_to_a_cluster` on one with an API server.
+//! Nights of three families, by test: `the_agent_keeps_its_promises_through_bad_nights` on a node that stands alone,
+//! `the_agent_keeps_its_promises_to_a_cluster` on one with an API server, and
+//! `the_agent_keeps_its_promises_on_a_crowded_node` on one of those on which there is not room for all pods.
 //!
 //! `CRABLET_SIM_SEEDS=n` runs n nights instead of the usual number, and `CRABLET_SIM_FROM=n` others than the usual ones.
 //! `CRABLET_SIM_SEED=n` replays one, with its story and everything that an outsider saw; name the test with it.
@@ -21,6 +22,7 @@ use sim::{Broken, mutants};
 
 const SEEDS: u64 = 2_500;
 const CLUSTER_SEEDS: u64 = 1_200;
+const CROWDED_SEEDS: u64 = 100;
 const THREADS: usize = 2;
 /// How many lines of a failing night's trace are printed.
 const TAIL: usize = 60;
@@ -97,6 +99,15 @@ fn cluster() -> Variant {
     Variant { family: Family::Cluster, ..Variant::default() }
 }
 
+#[test]
+fn the_agent_keeps_its_promises_on_a_crowded_node() {
+    promises_are_kept(crowded(), CROWDED_SEEDS);
+}
+
+fn crowded() -> Variant {
+    Variant { family: Family::Crowded, ..Variant::default() }
+}
+
 fn promises_are_kept(variant: Variant, usual: u64) {
     if let Some(seed) = env("CRABLET_SIM_SEED") {
         let variant = Variant { trace_reads: true, ..variant };
@@ -138,7 +149,9 @@ fn count_broken_promises(seeds: std::ops::Range<u64>, variant: Variant) {
 
 #[test]
 fn a_seed_is_always_the_same_night() {
-    for (seed, variant) in (0..20).flat_map(|seed| [(seed, Variant::default()), (seed, cluster())]) {
+    for (seed, variant) in
+        (0..20).flat_map(|seed| [Variant::default(), cluster(), crowded()].map(|variant| (seed, variant)))
+    {
         let night = || nights(seed..seed + 1, variant, |_| true).expect("the night was run");
         let (first, second) = (night(), night());
         let difference = first.trace.iter().zip(&second.trace).position(|(a, b)| a != b);
@@ -167,6 +180,7 @@ fn mutant(plan: crablet_pods::PlanFn) -> Variant {
 
 const COMES_TO: &str = "wanted pods come to what they should";
 const REMAINS: &str = "nothing is left of a pod that nobody wants";
+const RESIZED: &str = "resizes come to what they should";
 const BACK_OFF: &str = "restarts wait for their back-off";
 
 #[test]
@@ -337,4 +351,27 @@ fn lost_statuses_are_noticed() {
 #[test]
 fn pods_that_stay_are_noticed() {
     must_be_caught(lying(Lie::KeepsPods), &["deleted pods go from the API"]);
+}
+
+#[test]
+fn a_machine_that_boasts_is_noticed() {
+    let variant = Variant { boastful_machine: true, ..crowded() };
+    must_be_caught(variant, &["no more is granted than there is"]);
+}
+
+#[test]
+fn a_disk_that_forgets_what_was_granted_is_noticed() {
+    let promises = ["a restart changes no status", "no more is granted than there is", RESIZED];
+    must_be_caught(Variant { forgetful_ledger: true, ..crowded() }, &promises);
+}
+
+#[test]
+fn an_agent_that_gives_nothing_of_what_was_granted_is_caught() {
+    must_be_caught(Variant { plan: mutants::never_resizes, ..crowded() }, &[RESIZED]);
+}
+
+#[test]
+fn an_agent_that_restarts_for_every_resize_is_caught() {
+    let plan = mutants::restarts_for_any_size;
+    must_be_caught(Variant { plan, ..crowded() }, &["healthy containers are left alone"]);
 }

@@ -5,6 +5,7 @@
 //! | `connection` | the socket, deadlines, and what a failed call means |
 //! | `requests` | from `crablet_model::runtime` to the wire |
 //! | `replies` | from the wire to `crablet_model::runtime`; whatever a runtime sends, nothing panics |
+//! | `signals` | the names of signals |
 //! | `events` | the event stream |
 //! | `reach` | what reaches into running containers |
 //! | [`preflight`] | how the runtime is set up, which `crablet check` asks, and who looks for its cgroup driver |
@@ -20,24 +21,31 @@ pub mod preflight;
 mod reach;
 mod replies;
 mod requests;
+mod signals;
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use crablet_model::PodUid;
 use crablet_model::runtime::{
-    Container, ContainerConfig, ContainerListing, ContainerUpdate, Image, LinuxResources, ListedImage,
-    RuntimeStatus, RuntimeVersion, Sandbox, SandboxConfig,
+    Container, ContainerConfig, ContainerListing, ContainerUpdate, Image, Incoming, LinuxResources,
+    ListedImage, RuntimeStatus, RuntimeVersion, Sandbox, SandboxConfig,
 };
-use crablet_protos::cri as wire;
+use crablet_protos::{content, cri as wire};
+use tonic::Request;
+use tonic::metadata::MetadataValue;
 
 use crate::port::{CommandOutput, CriError, ErrorKind, EventStream, RegistryAuth, Result, Runtime, Streams};
-use connection::Connection;
 pub use connection::KeepOpen;
+use connection::{Connection, Services};
 use homes::Homes;
 
 /// What upstream's kubelet sends in its version call, and the only answer that it accepts.
 const VERSION_OF_VERSION_CALL: &str = "0.1.0";
+
+/// containerd keeps what CRI pulls apart from what others pull.
+const CONTAINERD_NAMESPACE: &str = "containerd-namespace";
+const NAMESPACE_OF_CRI: &str = "k8s.io";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
@@ -308,6 +316,20 @@ impl Runtime for CriClient {
             .call(self.usual(), request, |mut to, q| async move { to.images.list_images(q).await })
             .await?;
         Ok(reply.images.into_iter().map(replies::listed_image).collect())
+    }
+
+    async fn incoming(&self) -> Result<Option<Vec<Incoming>>> {
+        let request = content::ListStatusesRequest { filters: Vec::new() };
+        let ask = |mut to: Services, mut q: Request<_>| async move {
+            q.metadata_mut().insert(CONTAINERD_NAMESPACE, MetadataValue::from_static(NAMESPACE_OF_CRI));
+            to.content.list_statuses(q).await
+        };
+        match self.connection.call(self.usual(), request, ask).await {
+            Ok(reply) => Ok(Some(reply.statuses.into_iter().map(replies::incoming).collect())),
+            // Another runtime than containerd.
+            Err(error) if error.kind == ErrorKind::Unimplemented => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     async fn set_pod_cidr(&self, cidr: &str) -> Result<()> {

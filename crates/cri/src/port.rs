@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use crablet_model::PodUid;
 use crablet_model::runtime::{
-    Container, ContainerConfig, ContainerListing, ContainerUpdate, Image, LinuxResources, ListedImage,
-    RuntimeEvent, RuntimeStatus, RuntimeVersion, Sandbox, SandboxConfig,
+    Container, ContainerConfig, ContainerListing, ContainerUpdate, Image, Incoming, LinuxResources,
+    ListedImage, RuntimeEvent, RuntimeStatus, RuntimeVersion, Sandbox, SandboxConfig,
 };
 use futures_util::stream::BoxStream;
 
@@ -144,6 +144,8 @@ pub trait Runtime: Send + Sync + 'static {
     /// `None` when the image is not on the node.
     async fn image_status(&self, image: &str) -> Result<Option<Image>>;
     async fn list_images(&self) -> Result<Vec<ListedImage>>;
+    /// What pulls are bringing right now; `None` where the runtime does not say. CRI has no word for it.
+    async fn incoming(&self) -> Result<Option<Vec<Incoming>>>;
     /// Tells the runtime which addresses pods get, for networks that it sets up itself.
     async fn set_pod_cidr(&self, cidr: &str) -> Result<()>;
     /// Pulls an image and returns the reference to create containers from. Has no deadline of its own.

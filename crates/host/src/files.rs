@@ -29,8 +29,10 @@ pub enum FolderEvent {
     /// Created, moved in, written and closed, or its attributes changed. The name, not the path; `None` when the
     /// watched path is itself a file.
     Changed(Option<String>),
-    /// Deleted or moved away.
+    /// Deleted.
     Gone(Option<String>),
+    /// Moved away, as editors do it that save by renaming.
+    MovedAway(Option<String>),
     /// Events were lost or the watched path itself went away: list again, and watch anew when the stream ends.
     Rescan,
 }

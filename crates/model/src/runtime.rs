@@ -87,6 +87,8 @@ pub struct Container {
     pub user: Option<ContainerUser>,
     /// What the runtime says that the container may use; `None` where it does not say.
     pub resources: Option<LinuxResources>,
+    /// What the runtime says it sends to end the container, as the API names it; `None` where it does not say.
+    pub stop_signal: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -413,6 +415,8 @@ pub struct ContainerConfig {
     /// Files of cgroup v2 and what is to be written there.
     pub unified: Map,
     pub security: ContainerSecurity,
+    /// What ends it, as the API names it; `None`: what its image says.
+    pub stop_signal: Option<String>,
 }
 
 /// What a container that runs may use from now on.
@@ -432,6 +436,17 @@ pub struct ListedImage {
     pub tags: Vec<String>,
     pub digests: Vec<String>,
     pub size: u64,
+}
+
+/// A part of an image that is on its way to the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Incoming {
+    /// As the runtime calls it, like `layer-sha256:…`.
+    pub name: String,
+    /// How many bytes are there.
+    pub bytes: u64,
+    /// How many there will be, where that is known.
+    pub of: Option<u64>,
 }
 
 /// An image that is present on the node.

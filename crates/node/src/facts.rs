@@ -17,6 +17,9 @@ use crate::said::Said;
 
 /// How long the machine may take to answer. DNS is the slow one.
 const HOST_DEADLINE: Duration = Duration::from_secs(5);
+/// The same for the first answer, without which there is nothing true to say. A machine that is very busy is not without
+/// addresses.
+const FIRST_DEADLINE: Duration = Duration::from_secs(60);
 
 /// The facts, as they were when they were looked at last.
 pub(crate) struct Gathered {
@@ -25,6 +28,8 @@ pub(crate) struct Gathered {
     clock: Arc<dyn Clock>,
     machine: Option<Machine>,
     network: Network,
+    /// Once the machine has been asked for everything.
+    asked: bool,
     root_capacity: Option<u64>,
     said: [Said; 4],
 }
@@ -73,35 +78,39 @@ impl Gathered {
             host,
             clock,
             machine: None,
-            network: Network::default(),
+            // No default route, until the machine has said which it has.
+            network: Network { default_routes: Some(Vec::new()), ..Network::default() },
+            asked: false,
             root_capacity: None,
             said: Default::default(),
         }
     }
 
-    /// Looks at the machine. What cannot be seen now stays as it was, except addresses, which may have gone.
+    /// Looks at the machine. What cannot be seen now stays as it was: that there is no answer says nothing.
     pub(crate) async fn refresh(&mut self) {
         let [machine, interfaces, routes, disk] = &mut self.said;
+        let within = if std::mem::replace(&mut self.asked, true) { HOST_DEADLINE } else { FIRST_DEADLINE };
         if self.machine.is_none() {
-            self.machine = answer(machine, "Error getting machine info", self.host.machine()).await;
+            self.machine = answer(machine, "Error getting machine info", within, self.host.machine()).await;
         }
-        let interfaces = answer(interfaces, "Error listing network interfaces", self.host.interfaces()).await;
-        let default_routes = answer(routes, "Error reading default routes", self.host.default_routes()).await;
-        let looked_up = if needs_lookup(&self.settings) {
+        let seen =
+            answer(interfaces, "Error listing network interfaces", within, self.host.interfaces()).await;
+        if let Some(seen) = seen {
+            self.network.interfaces = seen;
+        }
+        let seen = answer(routes, "Error reading default routes", within, self.host.default_routes()).await;
+        if let Some(seen) = seen {
+            self.network.default_routes = seen;
+        }
+        if needs_lookup(&self.settings)
+            && let Ok(answer) = timeout(HOST_DEADLINE, self.host.lookup(&self.settings.node_name)).await
+        {
             // A name that DNS does not know is usual, and nothing to speak of.
-            let lookup = timeout(HOST_DEADLINE, self.host.lookup(&self.settings.node_name)).await;
-            lookup.ok().and_then(Result::ok).unwrap_or_default()
-        } else {
-            Vec::new()
-        };
-        self.network = Network {
-            interfaces: interfaces.unwrap_or_default(),
-            default_routes: default_routes.unwrap_or(Some(Vec::new())),
-            looked_up,
-        };
+            self.network.looked_up = answer.unwrap_or_default();
+        }
+        let question = self.host.root_capacity();
         let size =
-            answer(disk, "Error getting the size of the root folder's filesystem", self.host.root_capacity())
-                .await;
+            answer(disk, "Error getting the size of the root folder's filesystem", within, question).await;
         self.root_capacity = size.or(self.root_capacity);
     }
 
@@ -133,10 +142,10 @@ impl Gathered {
 async fn answer<T>(
     said: &mut Said,
     failure: &'static str,
+    within: Duration,
     question: impl Future<Output = io::Result<T>>,
 ) -> Option<T> {
-    let result =
-        timeout(HOST_DEADLINE, question).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+    let result = timeout(within, question).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
     match result {
         Ok(answer) => {
             said.is_over();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use crablet_planner::node::{DefaultRoute, Interface, Machine};
@@ -18,6 +19,19 @@ pub struct FakeMachine {
     pub default_routes: Option<Vec<DefaultRoute>>,
     pub names: BTreeMap<String, Vec<IpAddr>>,
     pub root_capacity: u64,
+    /// Whether questions about the network are answered.
+    pub network: FakeAnswers,
+}
+
+/// How the machine answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FakeAnswers {
+    #[default]
+    AtOnce,
+    After(Duration),
+    Never,
+    /// With an error.
+    Fails,
 }
 
 pub struct FakeNodeHost(pub Mutex<FakeMachine>);
@@ -49,6 +63,7 @@ impl Default for FakeMachine {
             default_routes: Some(vec![DefaultRoute { interface: "eth0".to_owned(), ipv6: false }]),
             names: BTreeMap::new(),
             root_capacity: 100 << 30,
+            network: FakeAnswers::default(),
         }
     }
 }
@@ -63,6 +78,16 @@ impl FakeNodeHost {
     fn read<T>(&self, part: impl FnOnce(&FakeMachine) -> T) -> io::Result<T> {
         Ok(part(&self.0.lock().expect("no test panics with the lock")))
     }
+
+    async fn network<T>(&self, part: impl FnOnce(&FakeMachine) -> T) -> io::Result<T> {
+        match self.read(|fake| fake.network)? {
+            FakeAnswers::AtOnce => {}
+            FakeAnswers::After(time) => tokio::time::sleep(time).await,
+            FakeAnswers::Never => std::future::pending().await,
+            FakeAnswers::Fails => return Err(io::ErrorKind::Interrupted.into()),
+        }
+        self.read(part)
+    }
 }
 
 #[async_trait]
@@ -72,15 +97,17 @@ impl NodeHost for FakeNodeHost {
     }
 
     async fn interfaces(&self) -> io::Result<Vec<Interface>> {
-        self.read(|fake| fake.interfaces.clone())
+        self.network(|fake| fake.interfaces.clone()).await
     }
 
     async fn default_routes(&self) -> io::Result<Option<Vec<DefaultRoute>>> {
-        self.read(|fake| fake.default_routes.clone())
+        self.network(|fake| fake.default_routes.clone()).await
     }
 
     async fn lookup(&self, name: &str) -> io::Result<Vec<IpAddr>> {
-        self.read(|fake| fake.names.get(name).cloned())?.ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.network(|fake| fake.names.get(name).cloned())
+            .await?
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     async fn root_capacity(&self) -> io::Result<u64> {

@@ -40,6 +40,8 @@ struct Figures {
     rejected: IntCounterVec,
     started_pods: IntCounter,
     failed_pods: IntCounter,
+    started_with_users: IntCounter,
+    failed_with_users: IntCounter,
     started_containers: IntCounterVec,
     failed_containers: IntCounterVec,
     sandbox_durations: HistogramVec,
@@ -86,6 +88,15 @@ impl Figures {
                 "kubelet_started_pods_errors_total",
                 "Cumulative number of errors when starting pods",
             )?,
+            started_with_users: counter(
+                "kubelet_started_user_namespaced_pods_total",
+                "Cumulative number of pods with user namespaces started. This metric will only be collected on Linux.",
+            )?,
+            failed_with_users: counter(
+                "kubelet_started_user_namespaced_pods_errors_total",
+                "Cumulative number of errors when starting pods with user namespaces. This metric will only be \
+                 collected on Linux.",
+            )?,
             started_containers: counters(
                 "kubelet_started_containers_total",
                 "Cumulative number of containers started",
@@ -107,6 +118,30 @@ impl Figures {
             pods,
             probes,
         })
+    }
+}
+
+impl Figures {
+    fn sandbox(&self, handler: &str, has_users: bool, is_success: bool, took: Duration) {
+        self.started_pods.inc();
+        self.sandbox_durations.with_label_values(&[handler]).observe(took.as_secs_f64());
+        if has_users {
+            self.started_with_users.inc();
+        }
+        if !is_success {
+            self.failed_pods.inc();
+            self.sandbox_errors.with_label_values(&[handler]).inc();
+            self.failed_with_users.inc_by(u64::from(has_users));
+        }
+    }
+
+    /// What is wrong with a pod's users is mostly seen when its first container starts.
+    fn performed_with_users(&self, action: &Action, outcome: &Outcome) {
+        if let (Action::StartContainer { attempt: 0, .. }, Outcome::StartFailed { .. })
+        | (Action::EnsureImage { .. }, Outcome::ImageFailed { .. }) = (action, outcome)
+        {
+            self.failed_with_users.inc();
+        }
     }
 }
 
@@ -136,14 +171,17 @@ pub(crate) fn rejected(reason: &str) {
     figures.rejected.with_label_values(&[reason]).inc();
 }
 
-/// The runtime was asked for a sandbox.
-pub(crate) fn sandbox(handler: &str, is_success: bool, took: Duration) {
-    let Some(figures) = &*FIGURES else { return };
-    figures.started_pods.inc();
-    figures.sandbox_durations.with_label_values(&[handler]).observe(took.as_secs_f64());
-    if !is_success {
-        figures.failed_pods.inc();
-        figures.sandbox_errors.with_label_values(&[handler]).inc();
+/// The runtime was asked for a sandbox, perhaps for a pod with users of its own.
+pub(crate) fn sandbox(handler: &str, has_users: bool, is_success: bool, took: Duration) {
+    if let Some(figures) = &*FIGURES {
+        figures.sandbox(handler, has_users, is_success, took);
+    }
+}
+
+/// A start in a pod with users of its own has ended.
+pub(crate) fn performed_with_users(action: &Action, outcome: &Outcome) {
+    if let Some(figures) = &*FIGURES {
+        figures.performed_with_users(action, outcome);
     }
 }
 
@@ -219,6 +257,8 @@ impl Drop for OfProbe {
 
 #[cfg(test)]
 mod tests {
+    use crablet_planner::pod::PreparedImage;
+
     use super::*;
 
     fn series(families: &[MetricFamily], name: &str) -> usize {
@@ -236,6 +276,33 @@ mod tests {
         assert_eq!(series(&gather_probes(), "prober_probe_total"), before + 2);
         drop(of_probe);
         assert_eq!(series(&gather_probes(), "prober_probe_total"), before);
+    }
+
+    #[test]
+    fn pods_with_users_of_their_own_are_counted_apart() {
+        let figures = Figures::new().expect("the names are good ones");
+        let both = || [figures.started_with_users.get(), figures.failed_with_users.get()];
+        figures.sandbox("", false, false, Duration::ZERO);
+        assert_eq!(both(), [0, 0]);
+        figures.sandbox("", true, true, Duration::ZERO);
+        assert_eq!(both(), [1, 0]);
+        figures.sandbox("", true, false, Duration::ZERO);
+        assert_eq!(both(), [2, 1]);
+        let start = Action::StartContainer {
+            container: "c".into(),
+            attempt: 0,
+            sandbox_id: "s".into(),
+            image: PreparedImage { image_ref: "i".into(), uid: None, username: String::new() },
+        };
+        figures.performed_with_users(&start, &Outcome::ContainerStarted { container: "c".into() });
+        assert_eq!(both(), [2, 1]);
+        let refused = Outcome::StartFailed {
+            container: "c".into(),
+            reason: "RunContainerError",
+            message: "no such program".into(),
+        };
+        figures.performed_with_users(&start, &refused);
+        assert_eq!(both(), [2, 2]);
     }
 
     #[test]

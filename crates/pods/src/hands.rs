@@ -82,6 +82,12 @@ impl Operation {
         let spec = self.pod.as_deref().and_then(|pod| pod.spec.as_ref());
         spec.and_then(|spec| roster::find(spec, container)).map_or(Role::Regular, |(role, _)| role)
     }
+
+    /// Whether the pod has a user namespace of its own.
+    pub fn has_users(&self) -> bool {
+        let spec = self.pod.as_deref().and_then(|pod| pod.spec.as_ref());
+        spec.is_some_and(|spec| spec.host_users == Some(false))
+    }
 }
 
 /// Saves calls: what is not known is asked for.
@@ -116,6 +122,9 @@ impl Hands {
         | Action::EnsureImage { container, .. } = &op.action
         {
             figures::performed(&op.action, &outcome, op.role(container));
+            if op.has_users() {
+                figures::performed_with_users(&op.action, &outcome);
+            }
         }
         let touched = touched(&op.action, &outcome, made);
         Performed { outcome, touched }

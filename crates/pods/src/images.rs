@@ -8,6 +8,7 @@
 //! | `docker_config` | credentials in Docker's files |
 //! | [`providers`] | programs that know credentials |
 //! | `records` | what was pulled, and with whose credentials |
+//! | `under_way` | who waits for a pull, and how far it is |
 //! | `verification` | whether a pod may use what another pulled |
 //!
 //! Secrets are in no log, no event and no message.
@@ -21,8 +22,10 @@ pub mod providers;
 mod records;
 #[cfg(test)]
 mod tests;
+mod under_way;
 mod verification;
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -37,7 +40,7 @@ use crablet_model::runtime::{Image, ListedImage, SandboxConfig};
 use crablet_model::{PodRef, Role, api};
 use crablet_planner::pod::{Outcome, PreparedImage, PullPolicy};
 use jiff::Timestamp;
-use tokio::sync::{Notify, OnceCell};
+use tokio::sync::{Notify, OnceCell, SemaphorePermit};
 use tokio::time::Instant;
 
 use self::credentials::Credentials;
@@ -48,9 +51,11 @@ use self::providers::Providers;
 use self::providers::config::Provider;
 use self::providers::{Known as KnownProvider, ServiceAccounts};
 use self::records::{Known, Records};
+use self::under_way::UnderWay;
 use crate::events::EventSink;
 use crate::settings::ImagePulls;
 
+pub use self::under_way::{Part, Pull, Pulls};
 pub use self::verification::Verification;
 
 /// A pull that takes longer goes on, but no longer keeps others waiting: a stuck registry must not hold up the rest.
@@ -94,6 +99,7 @@ pub struct Images {
     recovered: OnceCell<()>,
     limits: std::sync::Mutex<Arc<Limits>>,
     pulled: Arc<Notify>,
+    under_way: Arc<UnderWay>,
 }
 
 /// What is asked for.
@@ -137,12 +143,20 @@ impl Images {
             events,
             clock,
             pulled: Arc::default(),
+            under_way: Arc::default(),
         }
     }
 
     /// Told after each pull that brought an image.
     pub fn pulled(&self) -> Arc<Notify> {
         self.pulled.clone()
+    }
+
+    /// Pulls that somebody waits for, and how far they are.
+    pub async fn under_way(&self) -> Pulls {
+        let incoming = under_way::incoming(&*self.runtime).await;
+        let incoming = incoming.map(|parts| parts.into_iter().map(Part::from).collect());
+        Pulls { pulls: self.under_way.all(), incoming }
     }
 
     /// For pulls that are asked for from now on.
@@ -191,6 +205,9 @@ impl Images {
                 true => "already present on machine and can be accessed by the pod",
                 false => "already present on machine",
             };
+            if offered.is_none() && !wanted.of_volume {
+                self.credentials.tell_missing(wanted.pod, wanted.spec).await;
+            }
             self.tell(wanted, event_reason::PULLED, format!("Container image \"{image}\" {text}"));
             return Ok(prepared(present.id.clone(), Some(&present)));
         }
@@ -280,6 +297,7 @@ impl Images {
         let image = wanted.image;
         let asked = Instant::now();
         self.tell(wanted, event_reason::PULLING, format!("Pulling image \"{image}\""));
+        let ticket = self.under_way.add(wanted.pull(self.clock.now()));
         // The semaphore is never closed, so a permit always comes.
         let limits = self.limits();
         let slot = limits.slots.acquire().await.ok();
@@ -298,13 +316,12 @@ impl Images {
             return Err(refusal(&error.to_string(), text));
         }
         let began = Instant::now();
+        ticket.begins(self.clock.now());
         let mut pull = Box::pin(self.pull_with_any(tagged, offered, wanted.sandbox));
-        let pulled = match tokio::time::timeout(SLOT_PATIENCE, &mut pull).await {
-            Ok(pulled) => pulled,
-            Err(_) => {
-                drop(slot);
-                pull.await
-            }
+        let pulled = tokio::select! {
+            biased;
+            pulled = &mut pull => pulled,
+            never = self.tell_while_it_lasts(wanted, began, slot) => match never {},
         };
         let (image_ref, used) = match pulled {
             Ok(pulled) => pulled,
@@ -329,6 +346,24 @@ impl Images {
         );
         self.tell(wanted, event_reason::PULLED, text);
         Ok(prepared(image_ref, present.as_ref()))
+    }
+
+    /// What a long pull is told of while it lasts; and after a while it no longer keeps others waiting.
+    async fn tell_while_it_lasts(
+        &self,
+        wanted: &Wanted<'_>,
+        began: Instant,
+        mut slot: Option<SemaphorePermit<'_>>,
+    ) -> Infallible {
+        loop {
+            tokio::time::sleep(under_way::next_word(began.elapsed())).await;
+            if began.elapsed() >= SLOT_PATIENCE {
+                drop(slot.take());
+            }
+            let incoming = under_way::incoming(&*self.runtime).await;
+            let word = under_way::word(wanted.image, began.elapsed(), incoming.as_deref());
+            self.tell(wanted, event_reason::PULLING, word);
+        }
     }
 
     /// Tries one after the other, and without any if there are none. Says which it was.
@@ -366,6 +401,17 @@ impl Images {
 }
 
 impl Wanted<'_> {
+    fn pull(&self, now: Timestamp) -> Pull {
+        Pull {
+            image: self.image.to_owned(),
+            namespace: self.pod.namespace.to_string(),
+            pod: self.pod.name.to_string(),
+            container: self.container.to_owned(),
+            asked: now,
+            began: None,
+        }
+    }
+
     fn told(&self, event: Event) -> Event {
         if self.of_volume { event } else { event.on(self.role, self.container) }
     }

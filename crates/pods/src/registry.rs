@@ -39,7 +39,7 @@ use crate::order::Order;
 use crate::pleg::Hint;
 use crate::record;
 use crate::sources::{DesiredPod, Op, PodUpdate, Source};
-use crate::worker::Shared;
+use crate::worker::{Left, Shared};
 
 /// A disk that does not give a pod's record by then is not waited for any longer.
 const RECORD_PATIENCE: Duration = Duration::from_secs(5);
@@ -81,7 +81,7 @@ pub struct Registry {
 }
 
 enum Ended {
-    Finished,
+    Finished(Left),
     Broke,
 }
 
@@ -239,7 +239,13 @@ impl Registry {
         let known = self.workers.get(&pod.id.uid).map(|handle| handle.assignment.borrow().pending.clone());
         let granted = known.map(|known| self.granted(&pod, Some(&known)));
         match self.workers.get_mut(&pod.id.uid) {
-            Some(handle) if handle.is_ending() && asked_to_go.is_none() => handle.again = Some(pod),
+            Some(handle) if handle.is_ending() && asked_to_go.is_none() => {
+                handle.again = Some(pod);
+                handle.assignment.send_if_modified(|known| {
+                    let was_wanted = std::mem::replace(&mut known.again, is_static);
+                    was_wanted != is_static
+                });
+            }
             Some(handle) => {
                 let wish = asked_to_go.map_or(Wish::Run, Wish::End);
                 handle.assignment.send_modify(|known| {
@@ -336,6 +342,10 @@ impl Registry {
         if let Some(cluster) = self.shared.cluster.as_ref().filter(|_| is_static) {
             cluster.mirrors.unwanted(&pod.id);
         }
+        // As upstream: what no source has takes no part of the node, though something of it may still run.
+        if self.admission.discount(&pod.id.uid).is_some() {
+            self.resizes.room();
+        }
         if !self.unread.contains(&pod.id.uid) {
             self.shared.view.set_pod(&pod.id, None, false);
         }
@@ -350,7 +360,10 @@ impl Registry {
             self.half_ended.remove(&pod.id.uid);
             handle.assignment.send_if_modified(|a| match &mut a.wish {
                 // It was asked to go, and now it may be forgotten.
-                Wish::End(end) => !std::mem::replace(&mut end.forget, true),
+                Wish::End(end) => {
+                    let was_wanted = std::mem::take(&mut a.again);
+                    !std::mem::replace(&mut end.forget, true) || was_wanted
+                }
                 Wish::Run => {
                     a.wish = Wish::End(Ending {
                         since: now,

@@ -325,7 +325,7 @@ impl Inner {
             }
             // The pod is gone, or another one has its name. The watch tells the rest, or has told it already: what it
             // told since is not touched.
-            Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::Conflict) => {
+            Err(error) if error.is_not_found() || error.is_about_another() => {
                 if self
                     .copies
                     .get(&said.name)

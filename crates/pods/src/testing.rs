@@ -143,12 +143,21 @@ impl House {
     }
 
     async fn tell(&self, op: Op, pods: &[&Value]) {
+        self.tell_from(Source::Api, op, pods).await;
+    }
+
+    /// A manifest of this pod is put down, or removed.
+    pub async fn manifest(&self, op: Op, pod: &Value) {
+        self.tell_from(Source::File, op, &[pod]).await;
+    }
+
+    async fn tell_from(&self, source: Source, op: Op, pods: &[&Value]) {
         let desired = |pod: &&Value| {
             let decoded: api::Pod = serde_json::from_value((*pod).clone()).unwrap();
             DesiredPod { id: PodRef::of(&decoded), json: pod.to_string().into_bytes().into(), refused: None }
         };
         let pods = pods.iter().map(desired).collect();
-        self.updates.send(PodUpdate { source: Source::Api, op, pods }).await.unwrap();
+        self.updates.send(PodUpdate { source, op, pods }).await.unwrap();
     }
 
     pub async fn create(&self, pod: &Value) {

@@ -48,7 +48,7 @@ mod waiting;
 mod wishes;
 
 use operations::Running;
-use wishes::{effective_wish, taken_over};
+use wishes::{begins_again, effective_wish, taken_over};
 
 /// Looking at one pod takes a few quick calls. A runtime that hangs on one pod holds up that pod only.
 const INSPECT_DEADLINE: Duration = Duration::from_secs(30);
@@ -105,6 +105,16 @@ pub struct Assignment {
     /// The generation of the last resize that was granted.
     pub granted: Option<i64>,
     pub wish: Wish,
+    /// Of one that ends: it is wanted again. What is dead of it then stays, as its past.
+    pub again: bool,
+}
+
+/// What a worker leaves when it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    Nothing,
+    /// Dead containers of a pod that begins again.
+    Past,
 }
 
 pub struct Worker {
@@ -143,7 +153,7 @@ pub struct Worker {
 }
 
 enum Next {
-    Finished,
+    Finished(Left),
     /// Until something happens, or this time comes.
     Wait(Option<Timestamp>),
 }
@@ -191,13 +201,13 @@ impl Worker {
         }
     }
 
-    /// Works until nothing is left of the pod.
-    pub async fn run(mut self) {
+    /// Works until nothing is left of the pod, or nothing that is alive of one that begins again.
+    pub async fn run(mut self) -> Left {
         let mut memory = Box::pin(self.remember()).await;
         loop {
             // Boxed: a resting worker should not carry the size of a whole turn.
             match Box::pin(self.turn(memory)).await {
-                Next::Finished => return,
+                Next::Finished(left) => return left,
                 Next::Wait(until) => self.wait(until).await,
             }
             memory = self.recall();
@@ -249,7 +259,8 @@ impl Worker {
         let now = self.shared.clock.now();
         self.heed_objects(&mut memory, pod.as_deref(), now);
         self.look_at_operations();
-        let wish = effective_wish(&assignment.wish, pod.as_deref(), &memory, &runtime);
+        let mut wish = effective_wish(&assignment.wish, pod.as_deref(), &memory, &runtime);
+        let again = assignment.again && begins_again(&mut wish, pod.as_deref());
         let probes = self.prober.verdicts();
         let grants = Grants {
             actuated: self.shared.hands.ledgers.actuated.get(&self.id.uid),
@@ -271,6 +282,10 @@ impl Worker {
             now,
         };
         let mut plan = (self.shared.plan)(&facts);
+        if let Some(ending) = plan.memory.ending.as_mut().filter(|_| again) {
+            ending.forget = true; // for the next life of the agent, should this one not come so far
+        }
+        let is_down = again && plan.released && self.running.is_empty();
         self.waits_for_objects = plan.memory.waits_for_objects();
         self.announce_refusal(assignment.refused.as_ref());
         let untold = self.hold_back(&mut plan, memory, now);
@@ -283,7 +298,13 @@ impl Worker {
             (None, _) => self.prober.clear(),
         }
         let at_rest = wish == Wish::Run;
-        let next = self.carry_out(plan, untold, &runtime, pod, assignment.is_static, &node, now).await;
+        let mut next = self.carry_out(plan, untold, &runtime, pod, assignment.is_static, &node, now).await;
+        if is_down {
+            self.save(&Memory::default(), false).await;
+            if self.saved {
+                next = Next::Finished(Left::Past);
+            }
+        }
         self.sight.keep(runtime);
         // Until its probes have spoken, turns will come that need nothing else of the runtime.
         if at_rest && self.running.is_empty() && self.prober.has_spoken() {
@@ -333,7 +354,7 @@ impl Worker {
             self.shared.view.note(&self.id, now, plan.why);
         }
         if plan.finished {
-            return Next::Finished;
+            return Next::Finished(Left::Nothing);
         }
         let cleaning = plan.actions.contains(&Action::Cleanup) || self.running.contains_key(&OpKey::Cleanup);
         self.save(&plan.memory, cleaning).await;

@@ -16,6 +16,12 @@ pub mod cri {
     include!("generated/runtime.v1.rs");
 }
 
+/// containerd's content store.
+#[allow(clippy::all, rustdoc::all)]
+pub mod content {
+    include!("generated/containerd.services.content.v1.rs");
+}
+
 /// The container storage interface, CSI v1.
 #[allow(clippy::all, rustdoc::all)]
 pub mod csi {

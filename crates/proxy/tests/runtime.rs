@@ -64,6 +64,7 @@ fn container_config(image: &str) -> ContainerConfig {
         memory_swap_limit: 0,
         unified: Default::default(),
         security: ContainerSecurity::default(),
+        stop_signal: None,
     }
 }
 

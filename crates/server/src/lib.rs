@@ -45,7 +45,7 @@ pub use kubelet::{
 pub use local::router as local_router;
 pub use pods::router as read_only_router;
 pub use ports::{
-    AccessAttributes, ContainerName, Containers, Decision, KnownPod, LogFile, LogRefusal, Logs,
+    AccessAttributes, ContainerName, Containers, Decision, ImagePulls, KnownPod, LogFile, LogRefusal, Logs,
     ManifestRefusal, Manifests, PodView, Refusal, Reviews, Stored, UserInfo, Verbosity,
 };
 pub use serve::{serve_tcp, serve_unix};

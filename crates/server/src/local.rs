@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::mux::{Entry, Mux, dispatching, own_route};
-use crate::ports::{Manifests, PodView};
+use crate::ports::{ImagePulls, Manifests, PodView};
 use crate::{manifests, pods, reply};
 
 /// The first line after a quiet time is sent at once; a storm of changes becomes at most twenty lines per second.
@@ -24,15 +24,17 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 
 const WATCH: Entry = Entry::Service("/watch", &[own_route(0, &["GET"])]);
 const EXPLAIN: Entry = Entry::Service("/explain", &[own_route(2, &["GET"])]);
+const PULLS: Entry = Entry::Service("/pulls", &[own_route(0, &["GET"])]);
 
-pub fn router(view: Arc<dyn PodView>, store: Arc<dyn Manifests>) -> Router {
+pub fn router(view: Arc<dyn PodView>, store: Arc<dyn Manifests>, pulls: Arc<dyn ImagePulls>) -> Router {
     let own = Router::new()
         .route("/watch", get(watch_changes))
         .route("/explain/{namespace}/{name}", get(explain))
         .with_state(view.clone());
+    let pulled = Router::new().route("/pulls", get(under_way)).with_state(pulls);
     let mut entries = pods::entries();
-    entries.extend([manifests::ENTRY, WATCH, EXPLAIN]);
-    let served = pods::routes(view).merge(own).merge(manifests::routes(store));
+    entries.extend([manifests::ENTRY, WATCH, EXPLAIN, PULLS]);
+    let served = pods::routes(view).merge(own).merge(pulled).merge(manifests::routes(store));
     Mux::new(entries).in_front_of(dispatching(served))
 }
 
@@ -47,6 +49,10 @@ async fn explain(
             &format!("there is no pod {name:?} in namespace {namespace:?}"),
         ),
     }
+}
+
+async fn under_way(State(pulls): State<Arc<dyn ImagePulls>>) -> Response {
+    reply::json(StatusCode::OK, pulls.under_way_json().await)
 }
 
 /// One JSON object per line: one at once, and one after each change.

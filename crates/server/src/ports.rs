@@ -41,6 +41,13 @@ pub trait PodView: Send + Sync + 'static {
     }
 }
 
+/// Images on their way to this node.
+#[async_trait]
+pub trait ImagePulls: Send + Sync + 'static {
+    /// One JSON object: who waits for which image since when, and what has come of them.
+    async fn under_way_json(&self) -> Bytes;
+}
+
 /// Manifests handed in through the local socket. Names are checked before they come here: they are DNS subdomains.
 #[async_trait]
 pub trait Manifests: Send + Sync + 'static {

@@ -17,6 +17,8 @@ async fn what_is_asked_is_answered() {
         ("GET", "/healthz", "", 200, "ok"),
         ("GET", "/explain/default/web", "", 200, "[]"),
         ("GET", "/explain/default/nobody", "", 404, "there is no pod \"nobody\" in namespace \"default\"\n"),
+        ("GET", "/pulls", "", 200, "{\"pulls\":[{\"image\":\"web:1\"}]}"),
+        ("POST", "/pulls", "", 405, "405: Method Not Allowed"),
         ("GET", "/manifests", "", 200, "{\"manifests\":[]}\n"),
         ("PUT", "/manifests/web", "kind: Pod", 201, "{\"name\":\"web\",\"warnings\":[\"odd\"]}\n"),
         ("PUT", "/manifests/web", "kind: Pod # 2", 200, "{\"name\":\"web\",\"warnings\":[\"odd\"]}\n"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{Request, Uri};
-use common::{Shelf, World};
+use common::{OnePull, Shelf, World};
 use crablet_server::{PodView, healthz_router, local_router, read_only_router, serve_tcp};
 use http_body_util::BodyExt;
 use proptest::prelude::*;
@@ -97,6 +97,7 @@ async fn the_read_only_port_lists_pods_and_changes_nothing() {
         ("PUT", "/run", 307, ""),
         ("GET", "/watch", 404, "404 page not found\n"),
         ("PUT", "/manifests/web", 404, "404 page not found\n"),
+        ("GET", "/pulls", 404, "404 page not found\n"),
         ("GET", "/explain/default/web", 404, "404 page not found\n"),
         ("GET", "/configz", 404, "404 page not found\n"),
         ("GET", "/", 404, "404 page not found\n"),
@@ -131,7 +132,7 @@ proptest! {
         let Ok(uri) = path.parse::<Uri>() else { return Ok(()) };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
         let world: Arc<dyn PodView> = Arc::new(World::default());
-        let router = local_router(world, Arc::new(Shelf::default()));
+        let router = local_router(world, Arc::new(Shelf::default()), Arc::new(OnePull));
         for method in ["GET", "PUT", "DELETE", "BREW"] {
             let request = Request::builder().method(method).uri(uri.clone()).body(Body::empty()).expect("a request");
             let status = runtime.block_on(router.clone().oneshot(request)).expect("an answer").status();

@@ -27,7 +27,7 @@ pub struct Verdict {
 
 /// Runs the suite; what it leaves for people goes into `folder`.
 pub fn judge(options: &Options, folder: &Path) -> Result<Verdict> {
-    let program = if options.suite == Suite::Node { kube::E2E_NODE } else { kube::E2E };
+    let program = if options.suite.starts_the_kubelet() { kube::E2E_NODE } else { kube::E2E };
     let bin = kube::ensure(&[kube::GINKGO, program])?;
     let (ginkgo, suite) = (bin.join(kube::GINKGO.name), bin.join(program.name));
     let count = ginkgo::selected(&ginkgo, &suite, &options.selection, folder)?;
@@ -40,9 +40,10 @@ pub fn judge(options: &Options, folder: &Path) -> Result<Verdict> {
     let images = images::e2e::ensure()?;
     let kubelet = options.which.kubelet(options.binary.as_deref())?;
     let started = Instant::now();
-    let Verdict { report, facts } = match options.suite {
-        Suite::Node => job.on_the_machine(kubelet, images)?,
-        Suite::Shared | Suite::Full | Suite::Wide => job.in_a_cluster(kubelet, images)?,
+    let Verdict { report, facts } = if options.suite.starts_the_kubelet() {
+        job.on_the_machine(kubelet, images)?
+    } else {
+        job.in_a_cluster(kubelet, images)?
     };
     Ok(Verdict { report, facts: facts.with("minutes", started.elapsed().as_secs().div_ceil(60)) })
 }

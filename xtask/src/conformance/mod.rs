@@ -1,9 +1,10 @@
 //! `conformance`: upstream's own specs as judges of a kubelet, ours or theirs, and what came of it.
 //!
 //! [`options`] is what is asked for, [`judge`] runs it, [`progress`] is what is seen meanwhile, [`kept`] what is left
-//! for the one who looks for a cause, [`results`] what is remembered of both kubelets, [`page`] the document made of it.
+//! for the one who looks for a cause, [`results`] what is remembered of both kubelets, [`history`] of whole runs, [`page`] the document made of it.
 
 mod facts;
+mod history;
 mod judge;
 mod kept;
 mod options;
@@ -113,7 +114,12 @@ fn remember(folders: &Folders, options: &Options, verdict: &Verdict) -> Result<(
     let _lock = folders.lock("results", Wait::Yes)?;
     let mut own = Results::read(&folders.own);
     own.take(options, &verdict.report, verdict.facts.clone());
-    own.write(&folders.own)
+    own.write(&folders.own)?;
+    if options.whole {
+        let known = folders.results().tables.remove(&table_name(options)).unwrap_or_default();
+        history::note(&folders.own, options, &verdict.report, &known, verdict.facts.get("minutes"))?;
+    }
+    Ok(())
 }
 
 /// This run, and what is known of both kubelets by now.

@@ -20,20 +20,27 @@ pub enum Suite {
     Node,
     /// All that a cluster must pass to be called Kubernetes.
     Full,
-    /// What has no such mark in the suite for clusters and speaks of pods and volumes.
+    /// What has no such mark in the suite for clusters and speaks of pods and volumes. Of what is marked as a feature,
+    /// that needs nothing special, only what pods ask for.
     Wide,
+    /// The same of the suite that starts the kubelet itself.
+    Rest,
 }
 
 /// Groups whose drivers live in images, clouds or servers that no test machine has.
 const OUT_OF_REACH: &str =
     r"Driver: (csi-|pd\.csi|nfs|iscsi|azure|cinder|vsphere)|CSI [Mm]ock|\[DRA\]|\bNFS\b";
 
+/// Groups of the node suite that measure a machine, or turn parts of the kubelet on that have suites of their own.
+const OTHER_SUBJECTS: &str =
+    r"Density|Resource-usage|Node Performance|MemoryQoS|OSArchLabel|Kubelet Pods API|Device Plugin";
+
 #[derive(Debug, thiserror::Error)]
-#[error("it is one of `shared`, `node`, `full` and `wide`")]
+#[error("it is one of `shared`, `node`, `full`, `wide` and `rest`")]
 pub struct Unknown;
 
 impl Suite {
-    pub const ALL: [Suite; 4] = [Suite::Shared, Suite::Node, Suite::Full, Suite::Wide];
+    pub const ALL: [Suite; 5] = [Suite::Shared, Suite::Node, Suite::Full, Suite::Wide, Suite::Rest];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -41,6 +48,21 @@ impl Suite {
             Suite::Node => "node",
             Suite::Full => "full",
             Suite::Wide => "wide",
+            Suite::Rest => "rest",
+        }
+    }
+
+    /// Whether the suite starts the kubelet itself, on the machine as it is; the others are given a cluster.
+    pub fn starts_the_kubelet(self) -> bool {
+        matches!(self, Suite::Node | Suite::Rest)
+    }
+
+    /// What is never run, by name.
+    fn left_out(self) -> Option<&'static str> {
+        match self {
+            Suite::Shared | Suite::Node | Suite::Full => None,
+            Suite::Wide => Some(OUT_OF_REACH),
+            Suite::Rest => Some(OTHER_SUBJECTS),
         }
     }
 
@@ -49,7 +71,14 @@ impl Suite {
             Suite::Shared | Suite::Node => "NodeConformance",
             Suite::Full => "Conformance",
             Suite::Wide => {
-                "(sig-node || sig-storage) && !NodeConformance && !Conformance && !Disruptive && !/^Feature:/"
+                "(sig-node || sig-storage) && !NodeConformance && !Conformance && !Disruptive \
+                 && !/^Feature:OffByDefault$/ && (!/^Feature:/ || /^Feature:(EnvFiles|Example|HostAccess\
+                 |InPlacePodVerticalScaling|PodLevelResources|RuntimeHandler|SupplementalGroupsPolicy\
+                 |UserNamespacesSupport)$/)"
+            }
+            Suite::Rest => {
+                "sig-node && !NodeConformance && !Conformance && !/^Feature:OffByDefault$/ \
+                 && (!/^Feature:/ || /^Feature:(CriticalPod|SeccompDefault|StandaloneMode)$/)"
             }
         }
     }
@@ -59,7 +88,7 @@ impl Suite {
     fn processes(self) -> usize {
         match self {
             Suite::Shared | Suite::Full | Suite::Wide => 6,
-            Suite::Node => 4,
+            Suite::Node | Suite::Rest => 4,
         }
     }
 }
@@ -123,15 +152,18 @@ fn selection(suite: Suite, serial: bool, focus: Option<String>, skip: Option<Str
     Selection {
         labels: format!("{} && {alone} && !Flaky", suite.label()),
         // What the node suite has in common with the shared one is judged there.
-        not_in: (suite == Suite::Node).then(|| "test/e2e/common/".to_owned()),
+        not_in: suite.starts_the_kubelet().then(|| "test/e2e/common/".to_owned()),
         focus,
-        skip: if suite == Suite::Wide { Some(either(OUT_OF_REACH, skip)) } else { skip },
+        skip: either(suite.left_out().map(str::to_owned), skip),
     }
 }
 
 /// A regular expression for what one of the two matches.
-fn either(one: &str, other: Option<String>) -> String {
-    other.map_or_else(|| one.to_owned(), |other| format!("{one}|{other}"))
+fn either(one: Option<String>, other: Option<String>) -> Option<String> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(format!("{one}|{other}")),
+        (one, other) => one.or(other),
+    }
 }
 
 #[cfg(test)]
@@ -158,6 +190,7 @@ mod tests {
         let chosen = selection(Suite::Wide, false, None, Some("Slow".into()));
         assert!(chosen.skip.is_some_and(|skip| skip.starts_with(OUT_OF_REACH) && skip.ends_with("|Slow")));
         assert_eq!(selection(Suite::Wide, false, None, None).skip.as_deref(), Some(OUT_OF_REACH));
+        assert_eq!(selection(Suite::Rest, true, None, None).skip.as_deref(), Some(OTHER_SUBJECTS));
     }
 
     #[test]
@@ -167,7 +200,7 @@ mod tests {
         );
         assert_eq!(
             "all".parse::<Suite>().unwrap_err().to_string(),
-            "it is one of `shared`, `node`, `full` and `wide`"
+            "it is one of `shared`, `node`, `full`, `wide` and `rest`"
         );
     }
 }

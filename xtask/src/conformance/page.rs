@@ -1,6 +1,6 @@
 //! `docs/conformance.md`: made from the kept results and the reasons beside them, by `--report`, and by nobody's hand.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::ExitCode;
 
@@ -10,12 +10,16 @@ use crablet_testbed::suites::report::State;
 
 use super::Folders;
 use super::facts::Facts;
+use super::history;
 use super::reasons::Reasons;
 use super::results::{Results, Table};
 use crate::cluster::Which;
 
 /// More names than this are not read here but in the file.
 const LISTED: usize = 60;
+
+/// More specs than this with the same fate are counted, not named.
+const NAMED: usize = 20;
 
 const HEAD: &str = "\
 # Conformance
@@ -29,7 +33,8 @@ images' doing, and said below.
 - `shared`: the specs marked `NodeConformance` in the suite for clusters, on a cluster of one node;
 - `node`: those that only the node suite has; it starts the kubelet itself and brings its own API server;
 - `full`: the specs marked `Conformance`, on a cluster with kube-proxy and CoreDNS;
-- `wide`: specs of pods and volumes without such a mark, where their drivers are to be had; run in parts so far, with `--focus`.
+- `wide`: specs of pods and volumes without such a mark, where their drivers are to be had; run in parts so far, with `--focus`;
+- `rest`: the same of the node suite; run in parts so far, with `--serial --focus`.
 
 Specs that must run alone (`Serial`) are run by `--serial`. Specs marked `Flaky` are left out.
 ";
@@ -55,15 +60,22 @@ pub fn write(folders: &Folders) -> Result<ExitCode> {
     let results = folders.results();
     results.write(&folders.kept)?;
     let reasons = Reasons::read(&folders.kept.join("reasons.json"))?;
-    fs::write(&folders.page, text(&results, &reasons))
+    let whole_runs = history::take_over(&folders.own, &folders.kept)?;
+    fs::write(&folders.page, text(&results, &reasons, &whole_runs))
         .with_context(|| format!("cannot write `{}`", folders.page.display()))?;
     say::step(format!("wrote `{}`", folders.page.display()));
     Ok(ExitCode::SUCCESS)
 }
 
-fn text(results: &Results, reasons: &Reasons) -> String {
-    let sections =
-        [counts(results), machines(results), to_mend(results), failures(results, reasons), skips(results)];
+fn text(results: &Results, reasons: &Reasons, whole_runs: &[String]) -> String {
+    let sections = [
+        counts(results),
+        history::section(whole_runs),
+        machines(results),
+        to_mend(results),
+        failures(results, reasons),
+        skips(results),
+    ];
     format!("{HEAD}{}{TAIL}", sections.concat())
 }
 
@@ -112,7 +124,7 @@ fn to_mend(results: &Results) -> String {
         let specs = table.ours_to_mend();
         text += &format!("`{name}`: {}\n", specs.len());
         if specs.len() > LISTED {
-            text += &format!("(see [{name}.tsv](conformance/{name}.tsv))\n");
+            text += &format!("(see {})\n", file(name));
         } else {
             text.extend(specs.iter().map(|spec| format!("- {}\n", escaped(spec))));
         }
@@ -122,20 +134,31 @@ fn to_mend(results: &Results) -> String {
 }
 
 fn failures(results: &Results, reasons: &Reasons) -> String {
-    let mut found: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
+    let mut found: BTreeMap<&str, BTreeMap<&str, Vec<&str>>> = BTreeMap::new();
     for (name, table) in &results.tables {
         for (spec, _) in table.0.iter().filter(|(_, row)| row.has(Which::Upstream, State::Failed)) {
-            found.entry((spec, reasons.of(name, spec))).or_default().push(format!("`{name}`"));
+            let tables = found.entry(reasons.of(name, spec)).or_default().entry(spec).or_default();
+            tables.push(name);
         }
     }
-    let mut text = String::from("\n## What upstream's kubelet fails here\n\n");
-    for ((spec, reason), tables) in &found {
-        text += &format!("- {} ({}): {reason}\n", escaped(spec), tables.join(", "));
+    let mut lines = Vec::new();
+    for (reason, specs) in &found {
+        if specs.len() > NAMED {
+            let tables: BTreeSet<&str> = specs.values().flatten().copied().collect();
+            let files: Vec<_> = tables.into_iter().map(file).collect();
+            lines.push(format!("- {} specs ({}): {reason}\n", specs.len(), files.join(", ")));
+            continue;
+        }
+        lines.extend(specs.iter().map(|(spec, tables)| {
+            let tables: Vec<_> = tables.iter().map(|table| format!("`{table}`")).collect();
+            format!("- {} ({}): {reason}\n", escaped(spec), tables.join(", "))
+        }));
     }
-    if found.is_empty() {
-        text += "Nothing.\n";
+    lines.sort();
+    if lines.is_empty() {
+        lines.push("Nothing.\n".to_owned());
     }
-    text
+    format!("\n## What upstream's kubelet fails here\n\n{}", lines.concat())
 }
 
 fn skips(results: &Results) -> String {
@@ -148,19 +171,26 @@ fn skips(results: &Results) -> String {
                 groups.entry(&outcome.why).or_default().push(spec);
             }
         }
-        if groups.is_empty() {
-            continue;
+        let count: usize = groups.values().map(Vec::len).sum();
+        match count {
+            0 => continue,
+            1..=NAMED => text += &format!("\n`{name}`:\n\n"),
+            _ => text += &format!("\n`{name}`, {count} specs, named in {}:\n\n", file(name)),
         }
-        text += &format!("\n`{name}`:\n\n");
         for (why, specs) in groups {
-            text += &format!(
-                "- {}: {}\n",
-                escaped(why),
-                specs.iter().map(|spec| escaped(spec)).collect::<Vec<_>>().join("; ")
-            );
+            let what = match count {
+                1..=NAMED => specs.iter().map(|spec| escaped(spec)).collect::<Vec<_>>().join("; "),
+                _ => specs.len().to_string(),
+            };
+            text += &format!("- {}: {what}\n", escaped(why));
         }
     }
     text
+}
+
+/// A link to all that is known of a table.
+fn file(table: &str) -> String {
+    format!("[{table}.tsv](conformance/{table}.tsv)")
 }
 
 fn suite_and_runtime(table: &str) -> (&str, &str) {
@@ -211,7 +241,7 @@ mod tests {
             tables: [("shared-pinned".to_owned(), table())].into(),
             runs: [("shared-pinned-upstream".to_owned(), Facts::default().with("cores", 2))].into(),
         };
-        let page = text(&results, &Reasons::default());
+        let page = text(&results, &Reasons::default(), &[]);
         for line in [
             "| shared | pinned | upstream | 1 | 1 | 1 |",
             "| shared | pinned | crablet | 0 | 1 | 0 |",
@@ -219,6 +249,31 @@ mod tests {
             "`shared-pinned`: 1\n- \\[sig-node\\] Pods run",
             "- \\[sig-node\\] Pods \\*not\\* run (`shared-pinned`): no reason known yet",
             "- no swap: \\[sig-node\\] Swap",
+        ] {
+            assert!(page.contains(line), "no `{line}` in:\n{page}");
+        }
+    }
+
+    #[test]
+    fn many_specs_with_the_same_fate_are_counted() {
+        let spec = |state| {
+            move |number: usize| Spec {
+                name: format!("[sig-storage] {state:?} {number}"),
+                state,
+                seconds: 0,
+                message: "no disk".into(),
+                output: String::new(),
+            }
+        };
+        let all =
+            (0..=NAMED).flat_map(|number| [State::Failed, State::Skipped].map(|state| spec(state)(number)));
+        let mut table = Table::default();
+        table.take(Which::Upstream, &Report { specs: all.collect(), ..Report::default() });
+        let results = Results { tables: [("wide-pinned".to_owned(), table)].into(), ..Results::default() };
+        let page = text(&results, &Reasons::default(), &[]);
+        for line in [
+            "- 21 specs ([wide-pinned.tsv](conformance/wide-pinned.tsv)): no reason known yet\n",
+            "`wide-pinned`, 21 specs, named in [wide-pinned.tsv](conformance/wide-pinned.tsv):\n\n- no disk: 21\n",
         ] {
             assert!(page.contains(line), "no `{line}` in:\n{page}");
         }

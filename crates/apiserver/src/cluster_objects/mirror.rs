@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use tokio::sync::watch;
+use tokio::sync::Semaphore;
 
 use crate::reflector::Reflected;
 
@@ -19,12 +19,14 @@ pub(super) type Read<T> = fn(&[u8]) -> Result<(Key, Option<T>), serde_json::Erro
 
 pub(super) struct Mirror<T> {
     items: Mutex<BTreeMap<Key, T>>,
-    known: watch::Sender<bool>,
+    /// Closed once all has been seen. Those who wait go on in the order in which they came, which a `watch` leaves to chance:
+    /// a simulated night has to be the same each time.
+    known: Semaphore,
 }
 
 impl<T: Send + 'static> Mirror<T> {
     pub fn new() -> Self {
-        Self { items: Mutex::default(), known: watch::Sender::new(false) }
+        Self { items: Mutex::default(), known: Semaphore::new(0) }
     }
 
     pub fn items(&self) -> MutexGuard<'_, BTreeMap<Key, T>> {
@@ -33,8 +35,7 @@ impl<T: Send + 'static> Mirror<T> {
 
     /// Waits until all has been seen once. False if that takes too long.
     pub async fn known_within(&self, time: Duration) -> bool {
-        let mut known = self.known.subscribe();
-        tokio::time::timeout(time, known.wait_for(|known| *known)).await.is_ok_and(|known| known.is_ok())
+        tokio::time::timeout(time, self.known.acquire()).await.is_ok_and(|closed| closed.is_err())
     }
 
     /// Follows a reflection for ever.
@@ -45,7 +46,7 @@ impl<T: Send + 'static> Mirror<T> {
                     let new = objects.iter().filter_map(|object| understood(what, object, read));
                     let new = new.filter_map(|(key, item)| item.map(|item| (key, item))).collect();
                     *self.items() = new;
-                    self.known.send_replace(true);
+                    self.known.close();
                 }
                 Reflected::Applied(object) => match understood(what, &object, read) {
                     Some((key, Some(item))) => drop(self.items().insert(key, item)),

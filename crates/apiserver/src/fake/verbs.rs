@@ -55,6 +55,10 @@ fn conflict(resource: &Resource, name: &str, why: &str) -> ApiError {
     status(409, "Conflict", format!("Operation cannot be fulfilled on {what} {name:?}: {why}"))
 }
 
+fn invalid(resource: &Resource, name: &str, why: &str) -> ApiError {
+    status(422, "Invalid", format!("{} {name:?} is invalid: {why}", resource.kind()))
+}
+
 fn list(store: &Store, target: &Target) -> Bytes {
     let scope = Scope { namespace: target.namespace.clone(), selector: target.query.selector.clone() };
     let items: Vec<Value> = store
@@ -154,13 +158,9 @@ fn apply(
     let old = current(store, target, name)?;
     let (wanted, actual) = (&change["metadata"]["uid"], &old["metadata"]["uid"]);
     if !wanted.is_null() && wanted != actual {
-        let plain = |uid: &Value| uid.as_str().unwrap_or_default().to_owned();
-        let why = format!(
-            "Precondition failed: UID in precondition: {}, UID in object meta: {}",
-            plain(wanted),
-            plain(actual)
-        );
-        return Err(conflict(&target.resource, name, &why));
+        // Not a conflict: to the server this is a change of a field that never changes.
+        let why = format!("metadata.uid: Invalid value: {wanted}: field is immutable");
+        return Err(invalid(&target.resource, name, &why));
     }
     let mut new = old.clone();
     if verb == Verb::MergePatch {

@@ -1,21 +1,15 @@
 //! `crablet explain`: asks the agent of this machine why a pod is the way it is.
 
 use std::fmt::Write;
-use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
-use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::{Request, StatusCode, header};
-use hyper_util::rt::TokioIo;
+use anyhow::{Context, bail};
+use hyper::StatusCode;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
-use tokio::net::UnixStream;
 
-const DEADLINE: Duration = Duration::from_secs(10);
-const MAX_ANSWER_BYTES: usize = 16 << 20;
+use super::asking::{self, printable};
 
 /// What the agent decided in one turn. Equal turns in a row are one entry with a count.
 #[derive(Debug, Deserialize)]
@@ -28,11 +22,8 @@ struct Decision {
 
 /// Returns what belongs on stdout.
 pub fn run(namespace: &str, pod: &str, root_dir: &Path) -> anyhow::Result<String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let socket = crablet_config::local_socket(root_dir);
-    let (status, answer) = runtime
-        .block_on(async { tokio::time::timeout(DEADLINE, ask(&socket, namespace, pod)).await })
-        .map_err(|_| anyhow!("the agent on {socket:?} did not answer within {DEADLINE:?}"))??;
+    // Both names are DNS subdomains: they need no escaping.
+    let (status, answer) = asking::ask(root_dir, &format!("/explain/{namespace}/{pod}"))?;
     match status {
         StatusCode::OK => {
             let journal: Vec<Decision> =
@@ -43,34 +34,8 @@ pub fn run(namespace: &str, pod: &str, root_dir: &Path) -> anyhow::Result<String
             "there is no pod {pod:?} in namespace {namespace:?}\n\
              hint: the name of a static pod ends in the node's name, like `web-node1`"
         ),
-        status => {
-            bail!("the agent answered {status}: {}", printable(String::from_utf8_lossy(&answer).trim()))
-        }
+        status => Err(asking::refused(status, &answer)),
     }
-}
-
-async fn ask(socket: &Path, namespace: &str, pod: &str) -> anyhow::Result<(StatusCode, Bytes)> {
-    let stream = UnixStream::connect(socket).await.map_err(|error| unreachable_agent(socket, &error))?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    // Ends with this short-lived runtime.
-    tokio::spawn(connection);
-    // Both names are DNS subdomains: they need no escaping.
-    let request = Request::get(format!("/explain/{namespace}/{pod}"))
-        .header(header::HOST, "localhost")
-        .body(Empty::<Bytes>::new())?;
-    let response = sender.send_request(request).await?;
-    let status = response.status();
-    let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;
-    let body = body.map_err(|error| anyhow!("cannot read the agent's answer: {error}"))?;
-    Ok((status, body.to_bytes()))
-}
-
-fn unreachable_agent(socket: &Path, error: &io::Error) -> anyhow::Error {
-    let hint = match error.kind() {
-        io::ErrorKind::PermissionDenied => "run it as root, or as the user that runs the agent",
-        _ => "is crablet running? If it has another --root-dir, give the same one here",
-    };
-    anyhow!("no agent answers on {socket:?}: {error}\nhint: {hint}")
 }
 
 fn render(namespace: &str, pod: &str, journal: &[Decision]) -> String {
@@ -95,11 +60,6 @@ fn render(namespace: &str, pod: &str, journal: &[Decision]) -> String {
         }
     }
     out
-}
-
-/// Reasons may quote what containers and registries said: it must not steer the terminal.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! One file per subcommand. Data goes to stdout, talk to stderr.
 
+mod asking;
 pub mod check;
 pub mod config;
 pub mod explain;
+pub mod pulls;
 
 use std::fs::File;
 use std::io::{self, Read, Write};

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use crablet_pods::images::Images;
 use crablet_pods::pleg::Hint;
 use crablet_pods::sources::{Refusal, Submitted};
 use crablet_pods::view::View;
-use crablet_server::{ManifestRefusal, Manifests, PodView, Stored};
+use crablet_server::{ImagePulls, ManifestRefusal, Manifests, PodView, Stored};
 use prometheus::proto::MetricFamily;
 use tokio::sync::{mpsc, watch};
 
@@ -53,6 +54,16 @@ impl PodView for ServedView {
 
     fn probe_figures(&self) -> Vec<MetricFamily> {
         self.figured.probes()
+    }
+}
+
+/// Images on their way.
+pub struct ServedPulls(pub Arc<Images>);
+
+#[async_trait]
+impl ImagePulls for ServedPulls {
+    async fn under_way_json(&self) -> Bytes {
+        serde_json::to_vec(&self.0.under_way().await).unwrap_or_default().into()
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crablet_config::Settings;
-use crablet_planner::pod::NodeFacts;
+use crablet_planner::pod::{CgroupKind, NodeFacts};
 use crablet_pods::settings::Folders;
 use crablet_pods::sources::SourceSettings;
 use crablet_volumes::selinux::{PolicyLabels, Selinux};
@@ -52,10 +52,16 @@ pub fn node_facts(settings: &Settings, machine: &Machine) -> NodeFacts {
         cpu_period: None,
         oom_group: machine.cgroup_v2 && !settings.single_process_oom_kill,
         seccomp_default: false,
+        stop_signals: settings.feature_gates.enabled("ContainerStopSignals"),
         extra_masked_paths: machine.masked_paths.clone(),
         selinux_enabled: machine.selinux_enabled,
         hugepage_sizes: machine.hugepage_sizes.clone(),
         swap_control: machine.swap_control,
+        pod_cgroups: match (settings.cgroups_per_qos, machine.cgroup_v2) {
+            (false, _) => CgroupKind::Absent,
+            (true, false) => CgroupKind::V1,
+            (true, true) => CgroupKind::V2,
+        },
         max_crash_loop_seconds: 0,
     };
     set_changeable(&mut node, settings);

@@ -27,7 +27,7 @@ const MEANT: &[Meant] = &[Meant {
     why: "which free range of users a pod gets: upstream draws lots, Crablet takes the first",
 }];
 
-/// cgroup v1's number for "no limit". Upstream reports it as a pod's limit if it looks at the right moment.
+/// cgroup v1's number for "no limit". Upstream reports it as the limit of a pod that has none.
 const NO_LIMIT: &str = "9007199254740988Ki";
 
 /// A status without what no two runs share.
@@ -36,17 +36,31 @@ pub fn status(status: Value, own: &[Own]) -> Value {
     mask::all(&mut status, own);
     // A set.
     sort(status.pointer_mut("/conditions"), "type");
-    if status["resources"]["limits"]["memory"] == NO_LIMIT
-        && let Some(resources) = status["resources"].as_object_mut()
-    {
-        resources.remove("limits");
-    }
+    forget_cgroup(&mut status);
     for list in ["containerStatuses", "initContainerStatuses"] {
         if let Some(containers) = status.get_mut(list).and_then(Value::as_array_mut) {
             containers.iter_mut().for_each(forget_how_often);
         }
     }
     status
+}
+
+/// Of a pod that has ended, upstream shows what is left of its cgroup at the moment at which it looks: all, a part, nothing.
+fn forget_cgroup(status: &mut Value) {
+    let has_ended = status["phase"] == "Succeeded" || status["phase"] == "Failed";
+    let Some(resources) = status["resources"].as_object_mut() else { return };
+    let mut forget = |list: &str, name: &str, always: bool| {
+        let Some(amounts) = resources.get_mut(list).and_then(Value::as_object_mut) else { return };
+        if always || amounts.get(name).is_some_and(|amount| amount == NO_LIMIT) {
+            amounts.remove(name);
+        }
+        if amounts.is_empty() {
+            resources.remove(list);
+        }
+    };
+    forget("requests", "cpu", has_ended);
+    forget("limits", "cpu", has_ended);
+    forget("limits", "memory", has_ended);
 }
 
 /// How far a crash loop has come depends on when it is looked at.

@@ -74,7 +74,7 @@ fn case(path: &Path) -> Result<Case> {
     Ok(Case { name, pod, until: Until::of(until), ephemeral: ephemeral.map(containers_of) })
 }
 
-fn complete(spec: &mut Value) {
+pub fn complete(spec: &mut Value) {
     let defaults = json!({ "automountServiceAccountToken": false, "containers": [{ "name": "main" }] });
     if let Value::Object(defaults) = defaults {
         for (name, value) in defaults {

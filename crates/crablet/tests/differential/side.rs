@@ -74,16 +74,22 @@ impl Seen {
     /// What a user is told of the pod, each thing once: how often depends on when one looks.
     pub fn events(&self, case: &Case) -> BTreeSet<String> {
         let of = self.events.iter().filter(|event| event["involvedObject"]["name"] == *case.name);
-        of.map(|event| {
-            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-            let place = text(&event["involvedObject"]["fieldPath"]);
-            let message = text(&event["message"]);
-            // Put before them once there were many that differ in a word.
-            let message = message.strip_prefix("(combined from similar events): ").unwrap_or(&message);
-            let message = alike::mask::text(message, &self.own);
-            format!("{} {} {place}: {message}", text(&event["type"]), text(&event["reason"]))
-        })
-        .collect()
+        // Whether a container runs when the pod is deleted is chance where it keeps ending.
+        let by_chance = |event: &Value| {
+            let text = event["message"].as_str().unwrap_or_default();
+            case.until.passes() && event["reason"] == "Killing" && text.starts_with("Stopping container ")
+        };
+        of.filter(|event| !by_chance(event))
+            .map(|event| {
+                let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+                let place = text(&event["involvedObject"]["fieldPath"]);
+                let message = text(&event["message"]);
+                // Put before them once there were many that differ in a word.
+                let message = message.strip_prefix("(combined from similar events): ").unwrap_or(&message);
+                let message = alike::mask::text(message, &self.own);
+                format!("{} {} {place}: {message}", text(&event["type"]), text(&event["reason"]))
+            })
+            .collect()
     }
 }
 
@@ -110,7 +116,9 @@ pub fn run(cluster: &Cluster, kubelet: Kubelet, cases: &[Case]) -> Result<Seen> 
         eprintln!("{name}: {} pods had settled after {:.0?}", pods.len(), begin.elapsed());
         seen.uids.extend(self::pods(cluster)?.into_values().map(|mut pod| pod["metadata"]["uid"].take()));
         seen.pods.append(&mut pods);
-        seen.events.extend(items(cluster, "events")?);
+        let mut events = items(cluster, "events")?;
+        events.retain(|event| batch.iter().any(|case| event["involvedObject"]["name"] == *case.name));
+        seen.events.extend(events);
         cluster.kubectl(&["delete", "pods", "--all", "--namespace", NAMESPACE, "--timeout=300s"])?;
         eprintln!("{name}: and were gone after {:.0?}", begin.elapsed());
     }
@@ -192,7 +200,13 @@ fn settled(cluster: &Cluster, cases: &[Case]) -> Result<BTreeMap<String, Value>>
             eprintln!("{}: never {:?}: {}", case.name, case.until, pod["status"]);
         }
         if !case.until.passes() && known.holds(case, pod) {
-            caught.insert(case.name.clone(), pod.clone());
+            let caught = caught.entry(case.name.clone()).or_insert_with(|| pod.clone());
+            // What the pod as a whole may use is shown in one way at first, and in another a minute or more later.
+            let resources = caught["status"]["resources"].take();
+            caught.clone_from(pod);
+            if resources.is_object() {
+                caught["status"]["resources"] = resources;
+            }
         }
     }
     Ok(caught)

@@ -1,6 +1,10 @@
 //! How containers start, end and start again.
 
+use std::fs;
+
 use anyhow::{Result, ensure};
+use crablet_testbed::Flavor;
+use serde_json::{Value, json};
 
 use super::support::{Node, container, quiet_pod, shell_pod};
 
@@ -106,4 +110,28 @@ pub fn last_words_are_reported(node: &Node) -> Result<()> {
     let pod = node.wait_pod("from-log", |p| p["status"]["phase"] == "Failed")?;
     ensure!(container(&pod)["state"]["terminated"]["message"] == "it broke\n", "{pod:#}");
     Ok(())
+}
+
+/// The pod's choice counts where the runtime knows of it; an older one sends what the image says.
+pub fn a_stop_signal_is_the_pods_choice(node: &Node) -> Result<()> {
+    let config = node.agent.home().join("config.yaml");
+    let text = fs::read_to_string(&config)?;
+    fs::write(&config, format!("{text}featureGates: {{ContainerStopSignals: true}}\n"))?;
+    node.agent.start()?;
+    // The probe fails once the traps are set.
+    let script =
+        "trap 'exit 7' USR1; trap 'exit 8' TERM; touch /set; while true; do sleep 3600 & wait $!; done";
+    let more = "    livenessProbe: {exec: {command: [\"/bin/sh\", \"-c\", \"! test -f /set\"]}, periodSeconds: 1, \
+                failureThreshold: 1}\n    lifecycle: {stopSignal: SIGUSR1}\n";
+    let manifest = shell_pod("told", script, "os: {name: linux}\nterminationGracePeriodSeconds: 30") + more;
+    node.agent.put_manifest("told", &manifest)?;
+    let pod = node.wait_pod("told", |pod| container(pod)["lastState"]["terminated"].is_object())?;
+    let (code, signal) = match node.containerd.flavor() {
+        Flavor::Debian => (json!(8), Value::Null),
+        Flavor::Pinned => (json!(7), json!("SIGUSR1")),
+    };
+    ensure!(container(&pod)["lastState"]["terminated"]["exitCode"] == code, "{pod:#}");
+    ensure!(container(&pod)["stopSignal"] == signal, "{pod:#}");
+    node.agent.remove_manifest("told")?;
+    node.wait_empty()
 }

@@ -1,8 +1,12 @@
 //! What other programs see of the agent.
 
-use anyhow::{Context, Result, ensure};
+use std::process::Command;
 
-use super::support::{Node, container, quiet_pod, shell_pod};
+use anyhow::{Context, Result, ensure};
+use crablet_testbed::suites::registry;
+use serde_json::{Value, json};
+
+use super::support::{Node, PATIENCE, container, quiet_pod, shell_pod};
 
 pub fn submitted_manifests_survive_the_agent(node: &Node) -> Result<()> {
     node.agent.start()?;
@@ -86,4 +90,57 @@ pub fn decisions_can_be_asked_for(node: &Node) -> Result<()> {
     let (status, _) = node.agent.unix("GET", "/explain/default/nobody", "")?;
     ensure!(status == 404, "{status}");
     Ok(())
+}
+
+pub fn a_pull_shows_how_far_it_is(node: &Node) -> Result<()> {
+    const IMAGE: &str = "held.test/busybox:1";
+    let held = registry::start_held(&node.containerd, "held.test", "crablet.test")?;
+    forget_image(node, "crablet.test/busybox:1")?;
+    node.agent.start()?;
+    node.wait(|s| s.sources_ready)?;
+    let idle = pulls(node)?;
+    ensure!(idle["pulls"] == json!([]), "{idle:#}");
+    node.agent.put_manifest("slow", &quiet_pod("slow").replace("crablet.test/busybox:1", IMAGE))?;
+    held.wait_half_way(PATIENCE)?;
+    let told = pulls(node)?;
+    let pull = &told["pulls"][0];
+    ensure!(pull["image"] == IMAGE && pull["pod"] == "slow-node1" && pull["began"].is_string(), "{told:#}");
+    let half_way = |part: &Value| {
+        let (bytes, of) = (part["bytes"].as_u64(), part["of"].as_u64());
+        of > Some(registry::SMALL) && bytes.is_some() && bytes < of
+    };
+    ensure!(told["incoming"].as_array().is_some_and(|parts| parts.iter().any(half_way)), "{told:#}");
+    let shown = Command::new(env!("CARGO_BIN_EXE_crablet"))
+        .arg("pulls")
+        .arg(format!("--root-dir={}", node.agent.root_dir().display()))
+        .output()?;
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let begin = format!("{IMAGE} for default/slow-node1, container main: pulled for ");
+    ensure!(shown.starts_with(&begin) && shown.contains("on their way to this node:\n"), "{shown}");
+
+    held.let_go();
+    node.wait_ready(&["slow"])?;
+    let after = pulls(node)?;
+    ensure!(after["pulls"] == json!([]), "{after:#}");
+    node.agent.remove_manifest("slow")?;
+    node.wait_empty()
+}
+
+/// Under all its names: what is here already would not be pulled.
+fn forget_image(node: &Node, image: &str) -> Result<()> {
+    let listed = node.containerd.ctr(&["images", "ls"])?;
+    // Name, media type, digest.
+    let lines = listed.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let named: Vec<_> = lines.filter(|words| words.len() > 2).map(|words| (words[0], words[2])).collect();
+    let digest = named.iter().find(|(name, _)| *name == image).context("the image is here")?.1;
+    let names = named.iter().filter(|(_, other)| *other == digest).map(|(name, _)| *name);
+    let command: Vec<&str> = ["images", "rm", "--sync"].into_iter().chain(names).collect();
+    node.containerd.ctr(&command)?;
+    Ok(())
+}
+
+fn pulls(node: &Node) -> Result<Value> {
+    let (status, body) = node.agent.unix("GET", "/pulls", "")?;
+    ensure!(status == 200, "{status} {body}");
+    Ok(serde_json::from_str(&body)?)
 }

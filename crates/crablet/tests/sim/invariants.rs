@@ -122,6 +122,7 @@ struct History<'a> {
     sight: &'a [(Duration, bool)],
     started_up: &'a Started,
     clock_jumps: bool,
+    resizes: &'a [(Duration, PodUid, usize, usize)],
 }
 
 impl<'a> History<'a> {
@@ -134,6 +135,7 @@ impl<'a> History<'a> {
             sight,
             started_up: &world.started_up,
             clock_jumps: world.story.kind == Kind::ClockJumps,
+            resizes: &world.resizes,
         }
     }
 
@@ -148,6 +150,36 @@ impl<'a> History<'a> {
         let plan = self.plan_of(uid).filter(|plan| plan.asks_for_all().next().is_some())?;
         let before = self.trace.iter().take_while(|entry| entry.elapsed <= to);
         before.filter(|entry| asks_for_all(&entry.what, uid, plan)).map(|entry| entry.elapsed).last()
+    }
+
+    /// May the container have been restarted because its pod got another part of the node, and it asks for that? A grant
+    /// may come long after it was asked for.
+    fn is_resized(&self, uid: &PodUid, container: &str, now: Duration) -> bool {
+        let asked = self.resizes.iter().filter(|(at, of, ..)| of == uid && *at <= now);
+        asked.into_iter().any(|(_, _, pod, number)| {
+            let planned = self.pods[*pod].containers.get(*number);
+            planned.is_some_and(|c| c.name == container && c.restarts_for.is_some())
+        })
+    }
+
+    /// Somebody has asked for another part of the node for this container: its back-off may have begun afresh with it, as
+    /// upstream's does.
+    fn was_resized(&self, uid: &PodUid, container: &str, now: Duration) -> bool {
+        self.resizes.iter().any(|(at, of, pod, number)| {
+            let planned = self.pods[*pod].containers.get(*number);
+            of == uid && *at <= now && planned.is_some_and(|c| c.name == container)
+        })
+    }
+
+    /// May the pod have had to make room for a critical one that came, or asked for more, in this time?
+    fn makes_room(&self, uid: &PodUid, from: Duration, to: Duration) -> bool {
+        if self.plan_of(uid).is_none_or(|plan| plan.claim.is_none() || plan.is_critical()) {
+            return false;
+        }
+        let is_recent = |at: Duration| at >= from && at <= to;
+        let came = self.changes.iter().filter(|change| change.uid.is_some()).map(|c| (c.at, c.pod));
+        let asked = self.resizes.iter().map(|(at, _, pod, _)| (*at, *pod));
+        came.chain(asked).any(|(at, pod)| is_recent(at) && self.pods[pod].is_critical())
     }
 
     /// May the pod's own deadline have passed?
@@ -192,6 +224,16 @@ impl<'a> History<'a> {
             }
         }
         since
+    }
+
+    /// Was the pod taken away so lately that an end which was begun then would still be under way?
+    fn may_be_ending(&self, uid: &PodUid, at: Duration) -> bool {
+        let (Some(pod), Some(plan)) = (self.pod_of(uid), self.plan_of(uid)) else { return false };
+        self.changes_of(pod).any(|change| {
+            let grace = u64::from(change.grace_seconds.unwrap_or(plan.grace_seconds));
+            let over = change.at + Duration::from_secs(grace) + UNDER_WAY;
+            change.uid.as_ref() != Some(uid) && change.at <= at && at <= over
+        })
     }
 
     /// When a pod that is not wanted may be killed: after the shortest grace that was given it.

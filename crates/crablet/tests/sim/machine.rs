@@ -50,6 +50,13 @@ impl Machine {
         Arc::new(AgentCgroups { cgroups, started: OnceCell::new() })
     }
 
+    /// Says that there are ten times as many CPUs as there are.
+    pub fn boast(&self) {
+        if let Ok(mut machine) = self.node.0.lock() {
+            machine.machine.cpus *= 10;
+        }
+    }
+
     pub fn fail_cgroups(&self, fail: bool) {
         self.cgroups.fail_with(fail.then_some("device or resource busy"));
     }

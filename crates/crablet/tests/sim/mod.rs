@@ -15,6 +15,7 @@
 //! | [`cluster`] | what is different on nights with an API server |
 //! | [`machine`] | what is below the agent besides runtime and disk: volumes, cgroups, the node's own facts |
 //! | [`night`] | one seed from the evening to the checks in the morning |
+//! | [`room`] | who has which part of the node, and whether that is right |
 //! | [`observer`] | reads every status the agent publishes |
 //! | [`invariants`] | what must hold of everything an outsider saw |
 //! | [`mutants`] | broken planners and a broken disk, to show that the invariants bite |
@@ -26,6 +27,7 @@ pub mod mutants;
 pub mod night;
 pub mod observer;
 pub mod pods;
+pub mod room;
 pub mod story;
 pub mod world;
 

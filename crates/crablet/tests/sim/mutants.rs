@@ -145,6 +145,26 @@ pub fn begins_alone(facts: &Facts<'_>) -> Plan {
     })
 }
 
+/// What was granted is never given.
+pub fn never_resizes(facts: &Facts<'_>) -> Plan {
+    let mut plan = plan(facts);
+    plan.actions.retain(|action| !matches!(action, Action::Resize(_)));
+    plan
+}
+
+/// Whoever gets another part of the node is started again for it.
+pub fn restarts_for_any_size(facts: &Facts<'_>) -> Plan {
+    of_another(facts, |spec| {
+        let policy = |resource: &str| crablet_model::api::ContainerResizePolicy {
+            resource_name: resource.to_owned(),
+            restart_policy: "RestartContainer".to_owned(),
+        };
+        spec.containers
+            .iter_mut()
+            .for_each(|c| c.resize_policy = Some(vec![policy("cpu"), policy("memory")]));
+    })
+}
+
 /// Nobody heeds what probes find.
 pub fn ignores_probes(facts: &Facts<'_>) -> Plan {
     plan(&Facts { probes: &Probes::default(), ..*facts })

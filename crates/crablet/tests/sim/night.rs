@@ -14,6 +14,7 @@ use super::cluster::checks;
 use super::invariants;
 use super::pods::parts::Readiness;
 use super::pods::{ContainerPlan, Expected, PodPlan, Policy};
+use super::room::{self, is_refused};
 use super::story::{Kind, Story};
 use super::world::{Manifest, Variant, World};
 
@@ -83,6 +84,7 @@ async fn night(story: Story, variant: Variant) -> Night {
         broken.push(Broken::new("nothing runs in circles", format!("{} steps", world.steps())));
     }
     broken.append(&mut world.observer.broken);
+    broken.append(&mut world.room.broken);
     broken.extend(world.cluster.iter().flat_map(|cluster| cluster.api.witness.broken()));
     broken.extend(checks::storms(&world));
     let trace = world.runtime.trace();
@@ -118,6 +120,7 @@ fn unsettled(world: &World) -> Vec<Broken> {
     let wanted: Vec<PodUid> = (0..world.manifests.len()).filter_map(|pod| world.uid(pod)).collect();
     found.extend(remains(world, &wanted));
     found.extend(checks::unsettled(world));
+    found.extend(room::unsettled(world));
     found
 }
 
@@ -160,6 +163,8 @@ struct Seen<'a> {
     sandbox_ready: bool,
     lost_its_sandbox: bool,
     reason: String,
+    /// The node has ended it for a critical one, whatever its containers made of that.
+    made_room: bool,
     /// How many seconds ago the pod's own deadline passed, if it did.
     overdue: Option<i64>,
     /// The pod has a deadline, and its clock was set back since: nobody can tell any more when that was.
@@ -212,7 +217,9 @@ impl<'a> Seen<'a> {
         let start = status.start_time.as_ref().map(|start| start.0);
         let passed = start.map(|start| world.now().duration_since(start).as_secs());
         let left = plan.deadline.zip(passed).map(|(deadline, passed)| i64::from(deadline) - passed);
+        let conditions = status.conditions.as_deref().unwrap_or_default();
         Self {
+            made_room: conditions.iter().any(|c| c.type_ == "DisruptionTarget" && c.status == "True"),
             reason: status.reason.unwrap_or_default(),
             overdue: left.filter(|left| *left <= 0).map(|left| -left),
             may_be_overdue: plan.deadline.is_some() && world.clock_was_set_back(),
@@ -243,7 +250,7 @@ impl<'a> Seen<'a> {
 
     /// Nothing about the pod will change unless somebody interferes.
     fn rests(&self) -> bool {
-        if self.ended().is_some() || self.failed_init() || self.is_past_deadline() {
+        if self.ended().is_some() || self.failed_init() || self.is_past_deadline() || self.is_refused() {
             return true;
         }
         self.work_rests(false)
@@ -276,13 +283,18 @@ impl<'a> Seen<'a> {
         init.any(|(plan, newest)| self.final_code(plan, *newest).is_some_and(|code| code != 0))
     }
 
+    /// The node had no room for it, or has given its room to a critical one.
+    fn is_refused(&self) -> bool {
+        is_refused(&self.phase, &self.reason) || self.made_room && phase::is_terminal(&self.phase)
+    }
+
     fn check(&self) -> Result<(), String> {
         let Self { phase, expected, .. } = self;
-        if self.is_past_deadline() {
+        if self.is_past_deadline() || self.is_refused() {
             let runs = self.newest.iter().any(|(_, c)| c.is_some_and(|c| c.state.is_running()));
-            return match phase == phase::FAILED && !runs && !self.sandbox_ready {
+            return match phase::is_terminal(phase) && !runs && !self.sandbox_ready {
                 true => Ok(()),
-                false => Err(format!("is {phase} after its deadline; something runs: {runs}")),
+                false => Err(format!("is {phase} by the node's verdict; something runs: {runs}")),
             };
         }
         if let Some(text) = &self.did_not_begin_afresh {
@@ -344,12 +356,19 @@ fn did_not_begin_afresh(
 /// Restarts the agent on a quiet node: nobody may be able to tell from any pod.
 async fn restart(world: &mut World) -> Vec<Broken> {
     let containers = world.runtime.containers();
+    let refused_static = (0..world.manifests.len()).any(|pod| {
+        let uid = world.uid(pod).filter(|_| !world.story.pods[pod].is_of_api());
+        uid.is_some_and(|uid| Seen::of(world, pod, &uid, &containers).is_refused())
+    });
     let stable: Vec<(String, PodUid)> = (0..world.manifests.len())
         .filter_map(|pod| Some((pod, world.uid(pod)?)))
         .filter(|(pod, uid)| {
             let seen = Seen::of(world, *pod, uid, &containers);
             let has_deadline = world.story.pods[*pod].deadline.is_some() && !phase::is_terminal(&seen.phase);
-            seen.is_done() && is_quiet(world, *pod, uid) && !has_deadline && !is_behind(world, *pod, uid)
+            // The next life judges refused static pods anew, and others may have to make room for one.
+            let plan = &world.story.pods[*pod];
+            let is_judged_again = refused_static && (!plan.is_of_api() || !plan.is_critical());
+            seen.is_done() && is_quiet(world, *pod, uid) && !has_deadline && !is_judged_again
         })
         .filter(|(_, uid)| !containers.iter().any(|c| c.uid == *uid && is_being_stopped(world, c)))
         // Who looks at a pod may leave at any time.
@@ -390,18 +409,6 @@ async fn restart(world: &mut World) -> Vec<Broken> {
         }
     }
     broken
-}
-
-/// A pod that is over may have been edited since: this life of the agent need not say that it saw it.
-fn is_behind(world: &World, pod: usize, uid: &PodUid) -> bool {
-    let Some(cluster) = world.cluster.as_ref().filter(|_| world.story.pods[pod].is_of_api()) else {
-        return false;
-    };
-    let there = cluster.api.server.get("pods", "default", &world.story.pods[pod].full_name());
-    let said = world.agent().and_then(|agent| agent.view().status(uid));
-    let said: PodStatus = said.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default();
-    let is_over = said.phase.as_deref().is_some_and(phase::is_terminal);
-    is_over && there.is_some_and(|there| there["metadata"]["generation"].as_i64() != said.observed_generation)
 }
 
 /// The name that a pod of the story has in the cluster.

@@ -129,6 +129,8 @@ pub fn compare(before: &PodStatus, after: &PodStatus) -> Vec<(&'static str, Stri
         if let Some(later) = later
             && later.status == earlier.status
             && later.last_transition_time != earlier.last_transition_time
+            // Upstream counts another reason for which a resize waits, or fails, as a transition.
+            && (!later.type_.starts_with("PodResize") || later.reason == earlier.reason)
         {
             let (from, to) = (&earlier.last_transition_time, &later.last_transition_time);
             let text = format!("{} stayed {} and moved from {from:?} to {to:?}", later.type_, later.status);

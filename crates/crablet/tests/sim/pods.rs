@@ -4,10 +4,12 @@
 //! |---|---|
 //! | [`parts`] | init containers, sidecars, hooks, probes and rules |
 //! | [`commands`] | what hooks and probes find |
+//! | [`sizes`] | what part of the node they take |
 //! | [`volumes`] | the volumes of pods that an API server has, and what should be in them |
 
 pub mod commands;
 pub mod parts;
+pub mod sizes;
 pub mod volumes;
 
 use std::time::Duration;
@@ -20,6 +22,7 @@ use crablet_model::{PodUid, Role};
 use fastrand::Rng;
 
 use self::parts::{Extras, Rule};
+use self::sizes::{Claim, Size};
 use self::volumes::{OBJECTS, PULL_SECRET, Volume};
 
 pub const NODE: &str = "sim";
@@ -49,6 +52,9 @@ pub struct ContainerPlan {
     pub image: &'static str,
     pub behaviour: Behaviour,
     pub extras: Extras,
+    pub size: Option<Size>,
+    /// The amount for which it has to be started again when it gets another part of the node.
+    pub restarts_for: Option<&'static str>,
 }
 
 /// Who has a pod.
@@ -74,6 +80,8 @@ pub struct PodPlan {
     pub containers: Vec<ContainerPlan>,
     /// How ephemeral containers live that somebody adds.
     pub debuggers: Vec<Life>,
+    /// It asks for a part of the node.
+    pub claim: Option<Claim>,
 }
 
 /// What a pod comes to when it is left alone.
@@ -148,6 +156,7 @@ impl PodPlan {
             debuggers: (0..3).map(|_| debugger(rng)).collect(),
             init,
             containers,
+            claim: None,
         }
     }
 
@@ -202,8 +211,8 @@ impl PodPlan {
     /// The manifest. Another version is an edited manifest: another UID, or another image of the first container.
     pub fn manifest(&self, version: u32) -> String {
         let containers: Vec<_> =
-            self.containers.iter().enumerate().map(|(n, c)| c.json(&self.name, n, version)).collect();
-        let init: Vec<_> = self.init.iter().map(|c| c.json(&self.name, NEVER_EDITED, version)).collect();
+            self.containers.iter().enumerate().map(|(n, c)| c.json(self, n, version)).collect();
+        let init: Vec<_> = self.init.iter().map(|c| c.json(self, NEVER_EDITED, version)).collect();
         let mut pod = serde_json::json!({
             "apiVersion": "v1",
             "kind": "Pod",
@@ -230,10 +239,12 @@ impl PodPlan {
     pub fn api_object(&self, version: u32) -> serde_json::Value {
         let mounts: Vec<_> = self.volumes().iter().map(Volume::mount).collect();
         let container = |(number, plan): (usize, &ContainerPlan)| {
-            let mut json = plan.json(&self.name, number, version);
+            let mut json = plan.json(self, number, version);
             json["terminationMessagePath"] = "/dev/termination-log".into();
             json["terminationMessagePolicy"] = "File".into();
-            json["resources"] = serde_json::json!({});
+            if json["resources"].is_null() {
+                json["resources"] = serde_json::json!({});
+            }
             json["volumeMounts"] = mounts.clone().into();
             json
         };
@@ -262,6 +273,10 @@ impl PodPlan {
         });
         if let Some(deadline) = self.deadline {
             pod["spec"]["activeDeadlineSeconds"] = deadline.into();
+        }
+        if self.is_critical() {
+            pod["spec"]["priorityClassName"] = "system-node-critical".into();
+            pod["spec"]["priority"] = 2_000_001_000.into();
         }
         pod
     }
@@ -317,17 +332,19 @@ impl ContainerPlan {
         let last_words = if rng.bool() { "bye".to_owned() } else { String::new() };
         let behaviour = Behaviour { lives: lives(rng), on_term: on_term(rng), last_words };
         let (role, extras) = (Role::Regular, Extras::default());
-        Self { name: format!("c{number}"), role, image, behaviour, extras }
+        let (size, restarts_for) = (None, None);
+        Self { name: format!("c{number}"), role, image, behaviour, extras, size, restarts_for }
     }
 
-    /// `of` is the name of its pod.
-    fn json(&self, of: &str, number: usize, version: u32) -> serde_json::Value {
+    /// `of` is its pod.
+    fn json(&self, of: &PodPlan, number: usize, version: u32) -> serde_json::Value {
         let mut container = serde_json::json!({
             "name": self.name,
             "image": self.image_in(number, version),
             "imagePullPolicy": "IfNotPresent",
         });
-        self.add_extras(&mut container, of);
+        self.add_extras(&mut container, &of.name);
+        self.add_size(&mut container, of.claim);
         container
     }
 

@@ -97,6 +97,8 @@ pub enum Family {
     #[default]
     Standalone,
     Cluster,
+    /// A node of a cluster on which there is not room for all.
+    Crowded,
 }
 
 #[derive(Clone, Debug)]
@@ -117,7 +119,26 @@ impl Story {
         match family {
             Family::Standalone => Self::standalone(seed),
             Family::Cluster => Self::cluster(seed),
+            Family::Crowded => Self::crowded(seed),
         }
+    }
+
+    fn crowded(seed: u64) -> Self {
+        let rng = &mut Rng::with_seed(seed ^ 0xc0_3d3d);
+        let pods: Vec<_> =
+            (0..rng.usize(2..=7)).map(|number| PodPlan::random_with_size(rng, number)).collect();
+        let healed = Duration::from_secs(rng.u64(150..500));
+        let runtime = RuntimeSettings {
+            streams_events: rng.u8(0..3) > 0,
+            forgives_absence: rng.bool(),
+            work_time: (Duration::ZERO, Duration::from_millis(rng.u64(0..3000))),
+            ..RuntimeSettings::default()
+        };
+        let mut draft = Draft { rng, end: healed, moments: Vec::new() };
+        draft.crowd(&pods);
+        let mut moments = draft.moments;
+        moments.sort_by_key(|(at, _)| *at);
+        Self { seed, family: Family::Crowded, kind: Kind::Usual, runtime, pods, moments, healed }
     }
 
     fn cluster(seed: u64) -> Self {
@@ -388,6 +409,23 @@ impl Draft<'_> {
         }
         if kind == Kind::BadDisk || self.chance(50) {
             self.host_trouble(kind);
+        }
+        self.accidents(pods);
+    }
+
+    /// Pods that come, go, and ask for other parts of a node that is too small for them.
+    fn crowd(&mut self, pods: &[PodPlan]) {
+        self.operator((0..pods.len()).filter(|pod| !pods[*pod].is_of_api()));
+        self.crowd_operator(pods);
+        if self.chance(50) {
+            self.cluster_trouble();
+        }
+        self.deaths();
+        if self.chance(50) {
+            self.runtime_trouble();
+        }
+        if self.chance(50) {
+            self.host_trouble(Kind::Usual);
         }
         self.accidents(pods);
     }

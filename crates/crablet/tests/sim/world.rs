@@ -31,12 +31,14 @@ use super::machine;
 use super::observer::Observer;
 use super::pods::commands::{Started, commands};
 use super::pods::{MANIFESTS, NODE, images};
+use super::room::Room;
 use super::story::{Family, Kind, Moment, Story};
 
 pub const ROOT: &str = "/var/lib/kubelet";
 pub const POD_LOGS: &str = "/var/log/pods";
 pub const CONTAINER_LOGS: &str = "/var/log/containers";
 const RECORD: &str = "crablet.json";
+const LEDGER: &str = "allocated_pods_state";
 /// In the trace.
 pub const AGENT_STARTS: &str = "agent starts";
 
@@ -52,6 +54,10 @@ pub struct Variant {
     /// The disk says that it wrote the agent's records, and did not.
     pub forgetful_disk: bool,
     pub trace_reads: bool,
+    /// The disk says that it wrote what pods were granted, and did not.
+    pub forgetful_ledger: bool,
+    /// The machine says that it has ten times the CPUs that it has.
+    pub boastful_machine: bool,
     /// What is wrong with the API server.
     pub lie: Option<Lie>,
 }
@@ -62,6 +68,8 @@ impl Default for Variant {
             plan: crablet_planner::pod::plan,
             family: Family::Standalone,
             forgetful_disk: false,
+            forgetful_ledger: false,
+            boastful_machine: false,
             trace_reads: false,
             lie: None,
         }
@@ -122,6 +130,9 @@ pub struct World {
     pub machine: machine::Machine,
     pub cluster: Option<Cluster>,
     pub observer: Observer,
+    pub room: Room,
+    /// When the operator asked for another part of the node, for which container of which pod.
+    pub resizes: Vec<(Duration, PodUid, usize, usize)>,
     pub changes: Vec<Change>,
     pub manifests: Vec<Manifest>,
     pub started_up: Started,
@@ -165,6 +176,12 @@ impl World {
         if variant.forgetful_disk {
             files.add_fault(FileFault::on("write_atomic", RECORD, FileFaultKind::Forget));
         }
+        if variant.forgetful_ledger {
+            files.add_fault(FileFault::on("write_atomic", LEDGER, FileFaultKind::Forget));
+        }
+        if variant.boastful_machine {
+            machine.boast();
+        }
         files.put_folder(MANIFESTS);
         files.put("/etc/hosts", "127.0.0.1 localhost\n");
         for (name, image) in images(&mut rng, false) {
@@ -178,7 +195,7 @@ impl World {
                 runtime.behave(&pod.full_name(), &format!("e{number}"), Behaviour::living(life.clone()));
             }
         }
-        let cluster = (story.family == Family::Cluster).then(|| {
+        let cluster = (story.family != Family::Standalone).then(|| {
             let wall = clock.clone();
             let server = FakeApiServer::new(Arc::new(move || wall.now()));
             Cluster::new(SimApi::new(server, gate, runtime.clone(), machine.clone(), rng.fork(), &variant))
@@ -193,6 +210,8 @@ impl World {
             machine,
             cluster,
             observer: Observer::default(),
+            room: Room::default(),
+            resizes: Vec::new(),
             changes: Vec::new(),
             started_up,
             lives: 0,
@@ -292,7 +311,10 @@ impl World {
                     let down = self.down;
                     self.kill_agent(down);
                 }
-                () = self.observer.changed() => self.observer.look(self.started.elapsed()),
+                () = self.observer.changed() => {
+                    self.observer.look(self.started.elapsed());
+                    self.look_at_room();
+                }
                 () = tokio::time::sleep_until(next) => match due.and_then(|_| self.agenda.pop_first()) {
                     Some((_, moment)) => self.happens(moment),
                     None => return,
@@ -459,7 +481,7 @@ impl World {
     }
 }
 
-fn record_path(uid: &PodUid) -> String {
+pub fn record_path(uid: &PodUid) -> String {
     format!("{ROOT}/pods/{uid}/{RECORD}")
 }
 

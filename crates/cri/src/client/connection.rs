@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crablet_protos::content::content_client::ContentClient;
 use crablet_protos::cri::image_service_client::ImageServiceClient;
 use crablet_protos::cri::runtime_service_client::RuntimeServiceClient;
 use hyper_util::rt::TokioIo;
@@ -27,11 +28,13 @@ const GIVE_UP: Duration = Duration::from_secs(15 * 60);
 /// Is shown each new connection, to keep it open for a moment after this process has died.
 pub type KeepOpen = Arc<dyn Fn(BorrowedFd<'_>) + Send + Sync>;
 
-/// Both services of CRI, over one connection. Cloning is cheap, and calls need a clone of their own.
+/// What the runtime serves, over one connection. Cloning is cheap, and calls need a clone of their own.
 #[derive(Clone)]
 pub struct Services {
     pub runtime: RuntimeServiceClient<Channel>,
     pub images: ImageServiceClient<Channel>,
+    /// Not CRI's: containerd's own, on the same socket.
+    pub content: ContentClient<Channel>,
 }
 
 pub struct Connection {
@@ -47,8 +50,9 @@ impl Connection {
         // The address is never dialled; gRPC wants a name for the other side, and sockets go by this one.
         let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector);
         let runtime = RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(MAX_REPLY_BYTES);
-        let images = ImageServiceClient::new(channel).max_decoding_message_size(MAX_REPLY_BYTES);
-        Ok(Self { services: Services { runtime, images }, socket })
+        let images = ImageServiceClient::new(channel.clone()).max_decoding_message_size(MAX_REPLY_BYTES);
+        let content = ContentClient::new(channel);
+        Ok(Self { services: Services { runtime, images, content }, socket })
     }
 
     pub fn services(&self) -> Services {

@@ -8,11 +8,13 @@ use std::net::IpAddr;
 use crablet_model::PodUid;
 use crablet_model::names::{annotation, label};
 use crablet_model::runtime::{
-    Container, ContainerListing, ContainerState, ContainerUser, Exit, Image, LinuxResources, ListedImage,
-    ListedState, Map, RuntimeHandler, RuntimeStatus, RuntimeVersion, Sandbox, SandboxState,
+    Container, ContainerListing, ContainerState, ContainerUser, Exit, Image, Incoming, LinuxResources,
+    ListedImage, ListedState, Map, RuntimeHandler, RuntimeStatus, RuntimeVersion, Sandbox, SandboxState,
 };
-use crablet_protos::cri as wire;
+use crablet_protos::{content, cri as wire};
 use jiff::Timestamp;
+
+use super::signals;
 
 const RUNTIME_READY: &str = "RuntimeReady";
 const NETWORK_READY: &str = "NetworkReady";
@@ -123,6 +125,7 @@ pub fn container(status: wire::ContainerStatus, sandbox_id: String) -> Container
     let hash = text(&status.annotations, annotation::CONTAINER_HASH).to_owned();
     let restarts = text(&status.annotations, annotation::CONTAINER_RESTART_COUNT);
     Container {
+        stop_signal: signals::name(status.stop_signal),
         sandbox_id,
         uid: PodUid::new(text(&status.labels, label::POD_UID)),
         name: text(&status.labels, label::CONTAINER_NAME).to_owned(),
@@ -200,6 +203,15 @@ fn sandbox_state(number: i32) -> SandboxState {
     match wire::PodSandboxState::try_from(number) {
         Ok(wire::PodSandboxState::SandboxReady) => SandboxState::Ready,
         Ok(wire::PodSandboxState::SandboxNotready) | Err(_) => SandboxState::NotReady,
+    }
+}
+
+pub fn incoming(status: content::Status) -> Incoming {
+    let bytes = |number: i64| u64::try_from(number).ok();
+    Incoming {
+        name: status.r#ref,
+        bytes: bytes(status.offset).unwrap_or_default(),
+        of: bytes(status.total).filter(|total| *total > 0),
     }
 }
 

@@ -9,6 +9,7 @@ use crablet_model::runtime::{
 };
 use crablet_protos::cri as wire;
 
+use super::signals;
 use crate::port::RegistryAuth;
 
 pub fn uid_selector(uid: Option<&PodUid>) -> Map {
@@ -70,6 +71,7 @@ pub fn container(config: &ContainerConfig, sandbox: &SandboxConfig) -> wire::Con
         log_path: config.log_path.clone(),
         stdin: config.stdin,
         stdin_once: config.stdin_once,
+        stop_signal: config.stop_signal.as_deref().map_or(0, signals::number),
         tty: config.tty,
         linux: Some(wire::LinuxContainerConfig {
             resources: Some(wire::LinuxContainerResources {

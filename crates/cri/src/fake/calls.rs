@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use crablet_model::PodUid;
 use crablet_model::runtime::{
-    Container, ContainerConfig, ContainerListing, ContainerUpdate, Image, LinuxResources, ListedImage,
-    RuntimeStatus, RuntimeVersion, Sandbox, SandboxConfig,
+    Container, ContainerConfig, ContainerListing, ContainerUpdate, Image, Incoming, LinuxResources,
+    ListedImage, RuntimeStatus, RuntimeVersion, Sandbox, SandboxConfig,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -388,6 +388,10 @@ impl Runtime for FakeRuntime {
 
     async fn list_images(&self) -> Result<Vec<ListedImage>> {
         self.call(Call::ListImages, Subject::default(), None, |state| done(state.list_images())).await
+    }
+
+    async fn incoming(&self) -> Result<Option<Vec<Incoming>>> {
+        Ok(self.state().incoming.clone())
     }
 
     async fn set_pod_cidr(&self, _: &str) -> Result<()> {

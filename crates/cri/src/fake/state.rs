@@ -8,7 +8,7 @@ use std::time::Duration;
 use crablet_model::PodUid;
 use crablet_model::names::annotation;
 use crablet_model::runtime::{
-    Container, ContainerConfig, ContainerListing, ContainerState, ListedState, NamespaceMode,
+    Container, ContainerConfig, ContainerListing, ContainerState, Incoming, ListedState, NamespaceMode,
     RuntimeEventKind, Sandbox, SandboxConfig, SandboxState,
 };
 use jiff::Timestamp;
@@ -142,6 +142,7 @@ impl ContainerRecord {
             termination_file: self.termination_file(),
             user: None,
             resources: Some(self.config.resources),
+            stop_signal: self.config.stop_signal.clone(),
         }
     }
 
@@ -209,6 +210,8 @@ pub(super) struct State {
     /// Names of sandboxes and containers that are there or being made, and whose they are.
     pub names: BTreeMap<String, String>,
     pub images: BTreeMap<String, FakeImage>,
+    /// What the runtime says is on its way, if it says so at all.
+    pub incoming: Option<Vec<Incoming>>,
     pub behaviours: Behaviours,
     pub commands: Option<Commands>,
     pub network_ready: bool,
@@ -242,6 +245,7 @@ impl State {
             containers: BTreeMap::new(),
             names: BTreeMap::new(),
             images: BTreeMap::new(),
+            incoming: None,
             behaviours: Behaviours::default(),
             commands: None,
             network_ready: true,

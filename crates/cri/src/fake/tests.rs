@@ -103,6 +103,7 @@ fn container(pod: &PodRef, name: &str, attempt: u32) -> ContainerConfig {
         memory_swap_limit: 0,
         unified: Map::new(),
         security: ContainerSecurity::default(),
+        stop_signal: None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a test does from outside, past the port: sets the scene, breaks things, looks inside.
 
 use crablet_model::PodUid;
-use crablet_model::runtime::{Container, ContainerState, Sandbox};
+use crablet_model::runtime::{Container, ContainerState, Incoming, Sandbox};
 
 use super::behaviour::{Behaviour, FakeImage};
 use super::checks::Violation;
@@ -23,6 +23,11 @@ impl FakeRuntime {
 
     pub fn put_image(&self, name: &str, image: FakeImage) {
         self.state().images.insert(with_tag(name), image);
+    }
+
+    /// What the runtime says of parts of images that are on their way. It says nothing otherwise.
+    pub fn set_incoming(&self, incoming: Vec<Incoming>) {
+        self.state().incoming = Some(incoming);
     }
 
     /// How a container of a pod behaves, from its next start and its next stop on.

@@ -116,7 +116,9 @@ impl FakeFiles {
         let mut disk = self.disk();
         let from = disk.tree.resolve(from.as_ref(), false)?;
         let to = disk.tree.resolve(to.as_ref(), false)?;
-        let node = disk.take(&from)?.ok_or_else(|| errno(libc::ENOENT))?;
+        let node = disk.tree.remove(&from)?.ok_or_else(|| errno(libc::ENOENT))?;
+        let Disk { watches, rng, .. } = &mut *disk;
+        watches.moved_away(&from, rng);
         disk.place(&to, node)
     }
 

@@ -168,7 +168,7 @@ async fn watchers_hear_of_changes_until_their_folder_goes() {
         heard,
         [
             changed("pod.yaml"),
-            FolderEvent::Gone(Some("pod.yaml".to_owned())),
+            FolderEvent::MovedAway(Some("pod.yaml".to_owned())),
             changed("pod.json"),
             changed("below"),
             FolderEvent::Rescan,

@@ -57,6 +57,15 @@ impl Watches {
 
     pub fn gone(&mut self, path: &[String], rng: &mut fastrand::Rng) {
         self.tell(path, rng, FolderEvent::Gone);
+        self.end(path);
+    }
+
+    pub fn moved_away(&mut self, path: &[String], rng: &mut fastrand::Rng) {
+        self.tell(path, rng, FolderEvent::MovedAway);
+        self.end(path);
+    }
+
+    fn end(&mut self, path: &[String]) {
         // A watch does not outlive what it watches, and says so even when events get lost: the kernel does too.
         self.watchers.retain(|watcher| {
             let gone = watcher.path.starts_with(path);

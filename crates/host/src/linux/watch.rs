@@ -66,8 +66,10 @@ fn translate(event: Event<std::ffi::OsString>) -> Meaning {
     if event.mask.contains(EventMask::ATTRIB) && name.is_none() {
         return Meaning::SelfGone;
     }
-    Meaning::Event(if event.mask.intersects(EventMask::DELETE | EventMask::MOVED_FROM) {
+    Meaning::Event(if event.mask.contains(EventMask::DELETE) {
         FolderEvent::Gone(name)
+    } else if event.mask.contains(EventMask::MOVED_FROM) {
+        FolderEvent::MovedAway(name)
     } else {
         FolderEvent::Changed(name)
     })

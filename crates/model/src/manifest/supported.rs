@@ -158,8 +158,8 @@ mod tests {
     fn each_unsupported_field_is_named() {
         for (spec, expected) in [
             (
-                serde_json::json!({"initContainers": [{"name": "a", "lifecycle": {"stopSignal": "SIGHUP"}}]}),
-                "spec.initContainers[0].lifecycle.stopSignal: not supported yet; remove it",
+                serde_json::json!({"initContainers": [{"name": "a", "resources": {"claims": [{"name": "c"}]}}]}),
+                "spec.initContainers[0].resources.claims: not supported yet; remove it",
             ),
             (
                 serde_json::json!({"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "rbd": {"image": "i", "monitors": []}}]}),

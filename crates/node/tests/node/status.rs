@@ -4,6 +4,7 @@ use std::time::Duration;
 use crablet_apiserver::fake::{Effect, Where};
 use crablet_apiserver::{Lane, Verb};
 use crablet_model::api;
+use crablet_node::fake::FakeAnswers;
 use jiff::SignedDuration;
 use serde_json::json;
 
@@ -42,6 +43,29 @@ async fn what_changes_is_told_at_once_and_nothing_else_is() {
     assert_eq!(world.node().unwrap()["status"]["addresses"], addresses);
     assert_eq!(world.patches(), 3);
     assert_eq!(world.view().host_ips, ["10.0.0.6".parse::<std::net::IpAddr>().unwrap()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_too_busy_to_answer_keeps_its_addresses() {
+    let mut world = World::new();
+    world.host.0.lock().unwrap().network = FakeAnswers::After(Duration::from_secs(20));
+    let known = json!([{"type": "InternalIP", "address": "10.0.0.5"}, {"type": "Hostname", "address": "n1"}]);
+    let addresses = |world: &World| world.node().map(|node| node["status"]["addresses"].clone());
+    world.start();
+    world.until("the node has its addresses", |world| addresses(world) == Some(known.clone())).await;
+    for answers in [FakeAnswers::Never, FakeAnswers::Fails] {
+        world.host.0.lock().unwrap().network = answers;
+        world.pass(MINUTE * 2).await;
+        assert_eq!(addresses(&world), Some(known.clone()), "{answers:?}");
+    }
+    // What is answered counts: also that an address has gone.
+    {
+        let machine = &mut *world.host.0.lock().unwrap();
+        machine.interfaces[1].addresses = vec!["10.0.0.6".parse().unwrap()];
+        machine.network = FakeAnswers::AtOnce;
+    }
+    world.pass(MINUTE).await;
+    assert_eq!(addresses(&world).unwrap_or_default()[0]["address"], "10.0.0.6");
 }
 
 #[tokio::test(start_paused = true)]

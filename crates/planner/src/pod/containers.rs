@@ -15,11 +15,13 @@ use super::start::{self, Who};
 use super::stop::{self, StopReason};
 
 pub(super) fn decide(draft: &mut Draft<'_>, pod: &api::Pod, sandbox: &Sandbox) {
-    if ended_for_good(draft, pod) {
-        draft.why("every container has ended for good: those beside them are stopped");
+    if are_at_their_end(draft, pod, sandbox) {
+        draft
+            .why("every container has ended for good, or fails for good: what is left of the pod is stopped");
         ending::retire(draft, StopReason::PodFinished);
         return;
     }
+    draft.memory.stopping_since = None;
     resize::decide(draft, pod, sandbox);
     ephemeral(draft, pod, sandbox);
     match init::decide(draft, pod, sandbox) {
@@ -39,30 +41,33 @@ pub(super) fn decide(draft: &mut Draft<'_>, pod: &api::Pod, sandbox: &Sandbox) {
     }
 }
 
-/// Sidecars do not keep a pod alive.
-fn ended_for_good(draft: &Draft<'_>, pod: &api::Pod) -> bool {
+/// Has every regular container ended for good, or is it being stopped because it fails, never to be started again? Then the
+/// pod goes as a whole, as upstream has it: what is left is told that it is stopped, and has the pod's own grace. Sidecars do
+/// not keep a pod alive.
+fn are_at_their_end(draft: &Draft<'_>, pod: &api::Pod, sandbox: &Sandbox) -> bool {
     let regular = pod.spec.as_ref().map(|s| s.containers.as_slice()).unwrap_or_default();
     !regular.is_empty()
         && regular.iter().all(|spec| {
-            let newest = draft.facts.runtime.instances(&spec.name).next();
-            newest.is_some_and(|c| restart::after(&draft.memory, pod, Role::Regular, spec, c) == Restart::No)
+            let Some(newest) = draft.facts.runtime.instances(&spec.name).next() else { return false };
+            if newest.state.is_running() {
+                newest.sandbox_id == sandbox.id && fails_for_good(draft, pod, spec, newest)
+            } else {
+                restart::after(&draft.memory, pod, Role::Regular, spec, newest) == Restart::No
+            }
         })
 }
 
-/// Is the pod about to end by itself? The regular containers that have not ended are being stopped because they fail, and
-/// none of them is started again: nobody needs a sidecar that would begin now.
-pub(super) fn are_at_their_end(draft: &Draft<'_>, pod: &api::Pod) -> bool {
-    let regular = pod.spec.as_ref().map(|s| s.containers.as_slice()).unwrap_or_default();
-    regular.iter().all(|spec| {
-        let Some(newest) = draft.facts.runtime.instances(&spec.name).next() else { return false };
-        if !newest.state.is_running() {
-            return restart::after(&draft.memory, pod, Role::Regular, spec, newest) == Restart::No;
-        }
-        let probed = draft.facts.probes.of(&newest.id);
-        let fails = probed.liveness == Some(false) || probed.startup == Some(false);
-        let hook_ran = draft.facts.session.pre_stops.contains_key(&newest.id);
-        (fails || hook_ran) && !is_changed(spec, newest) && !restart::restarts_when_stopped(pod, spec)
-    })
+/// Whatever the probe says later: a container whose end has begun is not kept.
+fn fails_for_good(draft: &Draft<'_>, pod: &api::Pod, spec: &api::Container, running: &Container) -> bool {
+    let probed = draft.facts.probes.of(&running.id);
+    let fails = probed.liveness == Some(false) || probed.startup == Some(false);
+    let session = draft.facts.session;
+    let ends = session.pre_stops.contains_key(&running.id)
+        || session.ops.contains_key(&OpKey::Container(running.id.clone()));
+    let starts_again = restart::restarts_when_stopped(pod, spec)
+        || is_changed(spec, running)
+        || draft.memory.replaced.get(&spec.name) == Some(&running.id);
+    (fails || ends) && !starts_again
 }
 
 /// Decides for one container. Returns whether the next one may be started now.

@@ -147,8 +147,11 @@ impl<'a> Draft<'a> {
         self.memory.told_stops.retain(|id| known.iter().any(|c| c.id == *id));
         let status = self.facts.pod.map(|pod| status::status(self.facts, pod, &self.memory));
         let urgency = status.as_ref().map_or(Urgency::Now, |status| self.urgency(status));
-        if status.is_some() {
-            self.memory.status.clone_from(&status);
+        if let Some((pod, status)) = self.facts.pod.zip(status.as_ref()) {
+            if let Some(at) = status::resources_due(self.facts, pod, status) {
+                self.wake(at);
+            }
+            self.memory.status = Some(status.clone());
         }
         Plan {
             cancel: self.cancel,

@@ -199,6 +199,16 @@ pub enum SwapControl {
     Alone,
 }
 
+/// The cgroups that pods have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CgroupKind {
+    /// `cgroupsPerQOS` is off.
+    #[default]
+    Absent,
+    V1,
+    V2,
+}
+
 /// What is true of the whole node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeFacts {
@@ -229,6 +239,8 @@ pub struct NodeFacts {
     /// Containers that are out of memory die as a whole; only cgroup v2 can do that.
     pub oom_group: bool,
     pub seccomp_default: bool,
+    /// Pods may say which signal ends their containers (gate `ContainerStopSignals`).
+    pub stop_signals: bool,
     /// Paths under `/sys/devices/system/cpu` to mask besides the fixed ones.
     pub extra_masked_paths: Vec<String>,
     /// Whether files that containers get must be labelled.
@@ -236,6 +248,7 @@ pub struct NodeFacts {
     /// Sizes of huge pages that the machine has, as cgroups name them: `2MB`, `1GB`.
     pub hugepage_sizes: Vec<String>,
     pub swap_control: SwapControl,
+    pub pod_cgroups: CgroupKind,
     /// Longest crash-loop back-off in seconds.
     pub max_crash_loop_seconds: i64,
 }

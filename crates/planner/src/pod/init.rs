@@ -8,7 +8,7 @@ use crablet_model::api;
 use crablet_model::roster::{Role, init_role};
 use crablet_model::runtime::{Container, ContainerState, Sandbox};
 
-use super::containers::{are_at_their_end, is_changed, stop_elsewhere, stop_unknown};
+use super::containers::{is_changed, stop_elsewhere, stop_unknown};
 use super::draft::Draft;
 use super::plan::OpKey;
 use super::resize;
@@ -153,8 +153,6 @@ fn sidecar(draft: &mut Draft<'_>, pod: &api::Pod, who: Who<'_>, sandbox: &Sandbo
     };
     match &instance.state {
         ContainerState::Running { .. } => running_sidecar(draft, pod, who, instance),
-        // Upstream starts nothing while it stops a container, the hook before the stop included.
-        ContainerState::Exited(_) if are_at_their_end(draft, pod) => Step::WAITS,
         ContainerState::Exited(_) => {
             Step::on_its_way(start::start(draft, who, sandbox, Some(instance), in_order))
         }

@@ -34,9 +34,10 @@ pub(super) fn decide(draft: &mut Draft<'_>, pod: &api::Pod) {
     }
     match sandbox::need(draft, pod) {
         Need::Keep(sandbox) => {
-            draft.memory.stopping_since = None;
             take_over(draft);
-            if !reset::decide(draft, pod) {
+            if reset::decide(draft, pod) {
+                draft.memory.stopping_since = None;
+            } else {
                 containers::decide(draft, pod, sandbox);
             }
         }

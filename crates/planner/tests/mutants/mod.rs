@@ -2,7 +2,7 @@
 
 use crablet_model::roster::{self, Role};
 use crablet_model::runtime::{ContainerState, SandboxState};
-use crablet_planner::pod::{Action, Facts, Memory, Plan, PreparedImage, Probes, Wish, plan};
+use crablet_planner::pod::{Action, Facts, Grants, Memory, Pending, Plan, PreparedImage, Probes, Wish, plan};
 use proptest::prelude::*;
 use proptest::test_runner::{TestError, TestRunner};
 
@@ -258,6 +258,45 @@ fn a_wait_that_a_clock_stretches_is_caught() {
             plan.wake_at = plan.wake_at.map(|at| at.max(late));
         }
         plan
+    });
+}
+
+#[test]
+fn a_resize_that_is_never_carried_out_is_caught() {
+    must_be_caught(|facts| {
+        let mut plan = plan(facts);
+        plan.actions.retain(|action| !matches!(action, Action::Resize(_)));
+        plan
+    });
+}
+
+#[test]
+fn a_restart_that_no_resize_policy_asks_for_is_caught() {
+    must_be_caught(|facts| {
+        of_another(facts, |spec| {
+            for container in &mut spec.containers {
+                let policy = |resource: &str| crablet_model::api::ContainerResizePolicy {
+                    resource_name: resource.to_owned(),
+                    restart_policy: "RestartContainer".to_owned(),
+                };
+                container.resize_policy = Some(vec![policy("cpu"), policy("memory")]);
+            }
+        })
+    });
+}
+
+#[test]
+fn a_resize_policy_that_nobody_heeds_is_caught() {
+    must_be_caught(|facts| {
+        of_another(facts, |spec| spec.containers.iter_mut().for_each(|c| c.resize_policy = None))
+    });
+}
+
+#[test]
+fn a_waiting_resize_that_is_not_told_is_caught() {
+    must_be_caught(|facts| {
+        let grants = Grants { pending: Pending::Nothing, ..facts.grants.clone() };
+        plan(&Facts { grants: &grants, ..*facts })
     });
 }
 

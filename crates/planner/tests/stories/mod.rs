@@ -15,6 +15,8 @@ const PLAIN: Part = Part {
     grace: None,
     pre_stop: false,
     post_start: false,
+    sized: false,
+    restarts_for: None,
 };
 const SIDECAR: Part = Part { policy: Some("Always"), ..PLAIN };
 

@@ -13,7 +13,10 @@ use super::World;
 impl World {
     pub(super) fn take_effect(&mut self, action: &Action) -> Outcome {
         match action {
-            Action::CreateSandbox { attempt } => self.create_sandbox(*attempt),
+            Action::CreateSandbox { attempt } => {
+                self.adopt();
+                self.create_sandbox(*attempt)
+            }
             Action::StopSandbox { id } => {
                 self.stop_sandbox(id);
                 Outcome::SandboxStopped { id: id.clone() }
@@ -57,7 +60,7 @@ impl World {
                 self.runtime.containers.retain(|c| c.id != *id);
                 Outcome::ContainerRemoved { id: id.clone() }
             }
-            Action::Resize(resize) => Outcome::Resized { digest: resize.digest },
+            Action::Resize(resize) => self.resize(resize, true),
             Action::TakeOver => Outcome::TakenOver,
             Action::Release => Outcome::Released,
             Action::Cleanup => Outcome::Cleaned,
@@ -66,7 +69,11 @@ impl World {
 
     /// A start that fails in its hook leaves a container that ran and was stopped.
     pub(super) fn fail(&mut self, action: &Action) -> Outcome {
+        if let Action::Resize(resize) = action {
+            return self.resize(resize, false);
+        }
         let Action::StartContainer { container, .. } = action else { return failure(action) };
+        self.note_start(container);
         if !self.in_hook.remove(container) {
             return failure(action);
         }
@@ -116,6 +123,8 @@ impl World {
 
     pub(super) fn create_container(&mut self, name: &str, attempt: u32, sandbox_id: &str) {
         self.watch_creation(name, attempt);
+        self.note_start(name);
+        self.saw_creation(name, attempt);
         let spec = self.pod.spec.as_ref().and_then(|spec| roster::find(spec, name));
         let image = spec.and_then(|(_, c)| c.image.clone()).unwrap_or_default();
         let container = Container {
@@ -134,7 +143,9 @@ impl World {
             termination_file: None,
             user: None,
             resources: None,
+            stop_signal: None,
         };
+        self.gives(&container.id, name);
         self.runtime.containers.insert(0, container);
     }
 

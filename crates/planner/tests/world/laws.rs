@@ -73,6 +73,7 @@ impl World {
             self.watch_back_off(action);
         }
         self.watch_status(plan);
+        self.watch_resize(plan);
         self.watch_words(plan);
         self.watch_wait(plan);
     }

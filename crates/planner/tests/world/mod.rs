@@ -4,6 +4,8 @@ mod effects;
 mod laws;
 mod moves;
 mod pods;
+mod resizes;
+pub mod seen;
 mod story;
 mod trace;
 
@@ -21,6 +23,7 @@ use jiff::{SignedDuration, Timestamp};
 use effects::exited;
 use laws::Laws;
 pub use pods::{Part, Sketch};
+use resizes::Books;
 pub use story::{Happening, Probe, any_happening, any_world};
 
 /// More turns than any honest story needs.
@@ -40,6 +43,7 @@ pub struct World {
     probes: Probes,
     verdict: Option<Verdict>,
     grants: Grants,
+    books: Books,
     node: NodeFacts,
     now: Timestamp,
     next_id: u32,
@@ -58,6 +62,8 @@ pub struct World {
     laws: Laws,
     /// What was begun, in short words.
     trace: Vec<String>,
+    /// Kinds of things that happened.
+    pub seen: BTreeSet<String>,
     pub broken: Vec<String>,
 }
 
@@ -78,6 +84,8 @@ impl std::fmt::Debug for World {
                     .collect::<Vec<_>>(),
             )
             .field("probes", &self.probes)
+            .field("grants", &self.grants)
+            .field("books", &self.books)
             .field("under_way", &self.under_way)
             .field("memory", &Memory { status: None, ..self.memory.clone() })
             .field("next", &plan.actions)
@@ -102,6 +110,7 @@ impl World {
             probes: Probes::default(),
             verdict: None,
             grants: Grants::default(),
+            books: Books::default(),
             node: NodeFacts { network_ready: true, max_crash_loop_seconds: 300, ..NodeFacts::default() },
             now: Timestamp::from_second(1_800_000_000).expect("in range"),
             next_id: 0,
@@ -115,6 +124,7 @@ impl World {
             highest_attempt: BTreeMap::new(),
             laws: Laws::default(),
             trace: Vec::new(),
+            seen: BTreeSet::new(),
             broken: Vec::new(),
         }
     }
@@ -137,6 +147,7 @@ impl World {
     }
 
     pub fn happen(&mut self, happening: Happening) {
+        self.saw_happening(&happening);
         match happening {
             Happening::Turn => drop(self.turn()),
             Happening::End { which, well } => self.end(which, well),
@@ -174,6 +185,7 @@ impl World {
     /// From now on everything goes well.
     pub fn calm_down(&mut self) {
         self.node.network_ready = true;
+        self.is_answered();
         while !self.late.is_empty() {
             self.comes_late();
         }
@@ -243,7 +255,7 @@ impl World {
         });
         match phase {
             Some("Running" | "Pending") if self.is_past_deadline() || self.verdict.is_some() => false,
-            Some("Running") => all_run,
+            Some("Running") => all_run && self.memory.resizing.is_none(),
             // Upstream's behaviour: a pod that never restarts gets no second sandbox, even for a container that never ran.
             Some("Pending") => {
                 spec.restart_policy.as_deref() == Some("Never") && !self.runtime.containers.is_empty()
@@ -261,6 +273,7 @@ impl World {
         self.probes.0.retain(|id, _| ids.iter().any(|c| c.id == *id && c.state.is_running()));
         let plan = (self.planner)(&self.facts());
         self.watch_plan(&plan);
+        self.saw_plan(&plan);
         self.memory = plan.memory;
         self.released = plan.released;
         if plan.finished {
@@ -308,6 +321,7 @@ impl World {
         let action = self.under_way.remove(which % self.under_way.len());
         let key = action.key();
         self.session.ops.remove(&key);
+        self.saw_end(&action, well);
         let outcome = if well { self.take_effect(&action) } else { self.fail(&action) };
         if well {
             self.session.succeeded(action, self.now);
@@ -424,6 +438,7 @@ impl World {
     /// What is under way is cut off; its effect may have come before that. Only the memory survives.
     fn agent_restarts(&mut self, took_effect: bool) {
         for action in std::mem::take(&mut self.under_way) {
+            self.saw_death(&action, took_effect);
             match &action {
                 Action::StartContainer { container, .. } if self.in_hook.remove(container) => {}
                 Action::StartContainer { container, attempt, sandbox_id, .. } if !took_effect => {
@@ -435,6 +450,7 @@ impl World {
             }
         }
         self.late.clear();
+        self.forgets_grants();
         self.laws.agent_restarted();
         self.probes = Probes::default();
         // Log files stay, and tell of instances that are gone.

@@ -31,6 +31,8 @@ impl World {
                 self.now -= SignedDuration::from_secs(seconds);
                 self.was_set_back = true;
             }
+            Happening::Resized { which, cpu, memory, answer } => self.asks(which, cpu, memory, answer),
+            Happening::RoomComes => self.room_comes(),
             Happening::Crash { which } => self.crash(which),
             Happening::ObjectsCame => self.memory.objects_came(true, self.now),
             _ => {}
@@ -61,6 +63,7 @@ impl World {
         let hash = container_hash(&spec.name, spec.image.as_deref().unwrap_or_default());
         instance.state.is_running()
             && instance.hash == hash
+            && self.has_its_size(instance)
             && self.probes.of(&instance.id).liveness != Some(false)
             && self.probes.of(&instance.id).startup != Some(false)
     }

@@ -35,6 +35,10 @@ pub struct Part {
     pub grace: Option<i64>,
     pub pre_stop: bool,
     pub post_start: bool,
+    /// It has amounts of its own.
+    pub sized: bool,
+    /// The amount for which it has to be started again, if it may be.
+    pub restarts_for: Option<&'static str>,
 }
 
 impl Sketch {
@@ -55,12 +59,16 @@ impl Sketch {
     pub fn pod(&self) -> api::Pod {
         let source = if self.is_static { "file" } else { "api" };
         let list = |prefix: &str, parts: &[Part]| -> Vec<Value> {
-            parts.iter().enumerate().map(|(i, part)| part.json(&format!("{prefix}{i}"))).collect()
+            parts
+                .iter()
+                .enumerate()
+                .map(|(i, part)| part.json(&format!("{prefix}{i}"), self.policy))
+                .collect()
         };
         let ephemeral = vec![Part::default(); self.ephemeral];
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": "p", "namespace": "default", "uid": "u1",
+            "metadata": {"name": "p", "namespace": "default", "uid": "u1", "generation": 1,
                          "annotations": {"kubernetes.io/config.source": source}},
             "spec": {
                 "initContainers": list("i", &self.init),
@@ -77,15 +85,24 @@ impl Sketch {
 }
 
 impl Part {
-    fn json(self, name: &str) -> Value {
+    /// `of_pod` is the pod's restart policy.
+    fn json(self, name: &str, of_pod: &str) -> Value {
         let probe = json!({"exec": {"command": ["true"]}, "terminationGracePeriodSeconds": self.grace});
         let hook = json!({"exec": {"command": ["true"]}});
         let operator = if self.rules_others { "NotIn" } else { "In" };
         let rules = self.rule.map(
             |action| json!([{"action": action, "exitCodes": {"operator": operator, "values": [RULED]}}]),
         );
+        let amounts = json!({"cpu": "100m", "memory": "64Mi"});
+        // What never restarts cannot ask for it.
+        let never = self.policy.unwrap_or(of_pod) == "Never" || of_pod == "Never";
+        let restarts = self.restarts_for.filter(|_| !never);
+        let resize =
+            restarts.map(|resource| json!([{"resourceName": resource, "restartPolicy": "RestartContainer"}]));
         json!({
             "name": name,
+            "resources": self.sized.then(|| json!({"requests": amounts, "limits": amounts})),
+            "resizePolicy": resize,
             "image": format!("example.test/{name}:1"),
             "restartPolicy": self.policy,
             "restartPolicyRules": rules,
@@ -123,7 +140,10 @@ fn any_regular() -> impl Strategy<Value = Part> {
     let probe = || prop::bool::weighted(0.3);
     let probes = (probe(), probe(), probe(), prop::option::of(0..20i64));
     let hooks = (prop::bool::weighted(0.3), prop::bool::weighted(0.2));
-    (own, probes, hooks).prop_map(|(own, (startup, liveness, readiness, grace), (pre_stop, post_start))| {
+    let sizes =
+        (prop::bool::weighted(0.5), prop::option::weighted(0.3, prop_oneof![Just("cpu"), Just("memory")]));
+    (own, probes, hooks, sizes).prop_map(|(own, probes, (pre_stop, post_start), (sized, restarts_for))| {
+        let (startup, liveness, readiness, grace) = probes;
         Part {
             policy: own.map(|(policy, _)| policy),
             rule: own.and_then(|(_, (rule, _))| rule),
@@ -134,6 +154,8 @@ fn any_regular() -> impl Strategy<Value = Part> {
             grace,
             pre_stop,
             post_start,
+            sized,
+            restarts_for,
         }
     })
 }

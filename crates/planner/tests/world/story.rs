@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::World;
 use super::pods::{RULED, any_sketch};
+use super::resizes::Answer;
 
 /// Something that happens to the pod or to the agent.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +74,17 @@ pub enum Happening {
     Edited {
         which: usize,
     },
+    /// The n-th container with amounts of its own is to have others.
+    Resized {
+        which: usize,
+        /// Thousandths.
+        cpu: i64,
+        /// MiB.
+        memory: i64,
+        answer: Answer,
+    },
+    /// There is room for what was deferred.
+    RoomComes,
     /// Somebody adds an ephemeral container.
     Debugged,
     Network {
@@ -99,6 +111,8 @@ pub enum Probe {
 
 pub fn any_happening() -> impl Strategy<Value = Happening> {
     let code = prop_oneof![4 => Just(0), 2 => Just(1), 2 => Just(RULED), 1 => Just(137)];
+    let answer =
+        prop_oneof![3 => Just(Answer::Granted), 2 => Just(Answer::Deferred), 1 => Just(Answer::Infeasible)];
     let probe = prop_oneof![Just(Probe::Startup), Just(Probe::Liveness), Just(Probe::Readiness)];
     prop_oneof![
         16 => Just(Happening::Turn),
@@ -113,7 +127,7 @@ pub fn any_happening() -> impl Strategy<Value = Happening> {
         1 => Just(Happening::SandboxDies),
         1 => (0..4usize).prop_map(|which| Happening::Lose { which }),
         1 => (0..4usize).prop_map(|which| Happening::Vanish { which }),
-        1 => any::<bool>().prop_map(|took_effect| Happening::AgentRestarts { took_effect }),
+        2 => any::<bool>().prop_map(|took_effect| Happening::AgentRestarts { took_effect }),
         3 => (0..700i64).prop_map(|seconds| Happening::Wait { seconds }),
         3 => (0..20i64).prop_map(|seconds| Happening::Wait { seconds }),
         1 => prop::option::of(0..40i64).prop_map(|grace| Happening::Evicted { grace }),
@@ -123,6 +137,10 @@ pub fn any_happening() -> impl Strategy<Value = Happening> {
         1 => Just(Happening::LeavesApi),
         1 => Just(Happening::Revived),
         1 => (0..4usize).prop_map(|which| Happening::Edited { which }),
+        3 => (0..4usize, 1..4i64, 1..4i64, answer).prop_map(|(which, cpu, memory, answer)| {
+            Happening::Resized { which, cpu: cpu * 100, memory: memory * 64, answer }
+        }),
+        1 => Just(Happening::RoomComes),
         1 => Just(Happening::Debugged),
         1 => any::<bool>().prop_map(|ready| Happening::Network { ready }),
         1 => (1..4000i64).prop_map(|seconds| Happening::SetBack { seconds }),

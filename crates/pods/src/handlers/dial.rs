@@ -3,6 +3,7 @@
 //! Unlike upstream's, these sockets do not linger: closing one that lingers may hold up its thread for a second.
 
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use tokio::net::{TcpStream, lookup_host};
 
@@ -14,8 +15,7 @@ pub(super) fn host_and_port(host: &str, port: u16) -> String {
 /// Connects to the first address that takes the connection. No host means this machine. Has no deadline of its own.
 pub(super) async fn dial(host: &str, port: u16) -> Result<TcpStream, String> {
     let host = if host.is_empty() { "127.0.0.1" } else { host };
-    let addresses =
-        lookup_host((host, port)).await.map_err(|_| format!("dial tcp: lookup {host}: no such host"))?;
+    let Ok(addresses) = lookup_host((host, port)).await else { return Err(unknown(host)) };
     let mut error = format!("dial tcp: lookup {host}: no such host");
     for address in addresses {
         match TcpStream::connect(address).await {
@@ -24,6 +24,15 @@ pub(super) async fn dial(host: &str, port: u16) -> Result<TcpStream, String> {
         }
     }
     Err(error)
+}
+
+/// Go names the server that did not know.
+fn unknown(host: &str) -> String {
+    let settings = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    let mut servers = settings.lines().filter_map(|line| line.strip_prefix("nameserver")).map(str::trim);
+    let server = servers.find_map(|server| server.parse::<IpAddr>().ok());
+    let server = SocketAddr::new(server.unwrap_or(Ipv4Addr::LOCALHOST.into()), 53);
+    format!("dial tcp: lookup {host} on {server}: no such host")
 }
 
 /// `connection refused`, where Rust says `Connection refused (os error 111)`.

@@ -1,10 +1,13 @@
 //! `grpc.health.v1.Health/Check`, without TLS.
 
+mod greeted;
+
 use std::time::Duration;
 
 use crablet_model::duration;
 use http::uri::PathAndQuery;
 use hyper_util::rt::TokioIo;
+use tokio::sync::mpsc;
 use tokio::time::{self, Instant};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
@@ -12,6 +15,7 @@ use tonic_prost::ProstCodec;
 
 use super::dial::{dial, host_and_port};
 use super::{Answer, VERSION};
+use greeted::Greeted;
 
 /// Between two tries to connect, as gRPC's own clients do it at first.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -48,7 +52,8 @@ impl ServingStatus {
     }
 }
 
-/// `timeout` is for connecting and asking together. Who does not let us connect is tried again until it is over.
+/// `timeout` is for connecting and asking together. Who does not let us connect, or does not speak HTTP/2, is tried again
+/// until it is over.
 pub(crate) async fn ask(host: &str, port: u16, service: &str, timeout: Duration) -> Answer {
     let deadline = Instant::now() + timeout;
     let address = host_and_port(host, port);
@@ -76,16 +81,25 @@ async fn connected(host: &str, port: u16) -> Result<Channel, tonic::transport::E
     let endpoint = Endpoint::from_shared(format!("http://{}", host_and_port(host, port)))?
         .user_agent(format!("kube-probe/{VERSION}"))?;
     loop {
+        let (hear, heard) = mpsc::channel(1);
         let host = host.to_owned();
         let connector = tower::service_fn(move |_| {
-            let host = host.clone();
-            async move { dial(&host, port).await.map(TokioIo::new).map_err(std::io::Error::other) }
+            let (host, hear) = (host.clone(), hear.clone());
+            async move {
+                let stream = dial(&host, port).await.map_err(std::io::Error::other)?;
+                Ok::<_, std::io::Error>(TokioIo::new(Greeted::new(stream, hear)))
+            }
         });
         match endpoint.connect_with_connector(connector).await {
-            Ok(channel) => return Ok(channel),
-            Err(_) => time::sleep(AGAIN).await,
+            Ok(channel) if speaks_http2(heard).await => return Ok(channel),
+            _ => time::sleep(AGAIN).await,
         }
     }
+}
+
+/// A connection stands once the server has said its settings: before that the client only believes that it does.
+async fn speaks_http2(mut heard: mpsc::Receiver<bool>) -> bool {
+    heard.recv().await.unwrap_or(false)
 }
 
 async fn check(channel: Channel, service: &str) -> Result<i32, Status> {

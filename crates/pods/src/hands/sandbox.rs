@@ -107,7 +107,7 @@ impl Hands {
         let run = async {
             let begun = Instant::now();
             let ran = self.runtime.run_sandbox(&config).await;
-            figures::sandbox(&config.runtime_handler, ran.is_ok(), begun.elapsed());
+            figures::sandbox(&config.runtime_handler, op.has_users(), ran.is_ok(), begun.elapsed());
             ran
         };
         let run = op.stage.call(run);

@@ -2,14 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use crablet_model::names::{container_reason, event_reason};
-use crablet_model::{api, roster};
+use crablet_model::{Role, api, roster};
 use crablet_planner::pod::config::{self, ContainerInputs};
 use crablet_planner::pod::{Outcome, PreparedImage};
 
 use super::{Hands, LOG_FOLDER_MODE, Operation, Seen, StartRefusal, config_error};
 use crate::order::Kind;
+
+/// How long a sidecar without a startup probe has to show that it stays.
+const MOMENT: Duration = Duration::from_millis(250);
 
 impl Hands {
     pub(super) async fn start_container(
@@ -132,7 +136,13 @@ impl Hands {
         id: &str,
     ) -> Result<(), StartRefusal> {
         let hook = self.hooks(op).post_start(container, id).await;
-        hook.map_err(|message| StartRefusal { reason: container_reason::POST_START_HOOK_ERROR, message })
+        hook.map_err(|message| StartRefusal { reason: container_reason::POST_START_HOOK_ERROR, message })?;
+        // A sidecar that ends as soon as it begins has not started, and holds back those after it. Upstream learns of a
+        // start when it next asks the runtime; who looks at once would see such a one run.
+        if op.role(&container.name) == Role::Sidecar && container.startup_probe.is_none() {
+            tokio::time::sleep(MOMENT).await;
+        }
+        Ok(())
     }
 
     pub(super) fn start_failed(&self, op: &Operation, container: &str, refusal: StartRefusal) -> Outcome {

@@ -16,7 +16,7 @@ use super::terms::{MINIMUM_GRACE_SECONDS, Terms};
 use super::{Ended, Registry};
 use crate::nudge::Nudge;
 use crate::sources::DesiredPod;
-use crate::worker::{Assignment, Worker};
+use crate::worker::{Assignment, Left, Worker};
 
 /// A worker that broke begins again after this.
 const AFTER_PANIC: Duration = Duration::from_secs(10);
@@ -90,6 +90,7 @@ impl Registry {
             pending: Pending::Nothing,
             granted: None,
             wish: Wish::End(end),
+            again: false,
         };
         self.spawn(id, line, assignment, Duration::ZERO);
     }
@@ -178,7 +179,7 @@ impl Registry {
                 tokio::time::sleep(after).await;
             }
             let ended = AssertUnwindSafe(worker.run()).catch_unwind().await;
-            (uid, ended.map_or(Ended::Broke, |()| Ended::Finished))
+            (uid, ended.map_or(Ended::Broke, Ended::Finished))
         });
         self.workers.insert(id.uid.clone(), Handle { id, line, assignment: sender, nudge, again: None });
     }
@@ -196,8 +197,9 @@ impl Registry {
             }
             return;
         }
-        tracing::info!(pod = handle.id.object_ref(), podUID = %handle.id.uid, "nothing is left of the pod");
-        if let Some(pods) = &mut self.in_runtime {
+        let has_past = matches!(ended, Ended::Finished(Left::Past));
+        tracing::info!(pod = handle.id.object_ref(), podUID = %handle.id.uid, has_past, "the pod has ended");
+        if let Some(pods) = self.in_runtime.as_mut().filter(|_| !has_past) {
             pods.remove(uid);
         }
         self.admission.discount(uid);
@@ -205,10 +207,19 @@ impl Registry {
         let is_static = handle.assignment.borrow().is_static;
         match handle.again {
             Some(pod) => {
+                // How its earlier life ended says nothing about the part of the node that it takes now.
+                self.shared.view.remove(uid);
+                self.shared.view.set_pod(&pod.id, Some(pod.json.clone()), true);
                 let waiting = Waiting::new(pod, is_static, String::new());
                 self.waiting.entry(handle.line).or_default().push_front(waiting);
             }
-            None => self.forget(&handle.id),
+            None => {
+                self.forget(&handle.id);
+                // It was given up in the very moment in which it was to begin again.
+                if has_past {
+                    self.end_unwanted(handle.id, "its source no longer has the pod");
+                }
+            }
         }
         self.advance_all();
     }
@@ -231,6 +242,7 @@ pub(super) fn assignment(
         pending,
         granted: None,
         wish,
+        again: false,
     }
 }
 

@@ -126,14 +126,19 @@ impl Folder {
 
     fn note(&mut self, event: Option<io::Result<FolderEvent>>) {
         match event {
-            Some(Ok(FolderEvent::Changed(Some(name)) | FolderEvent::Gone(Some(name)))) => {
-                if !is_hidden(&name) {
-                    self.dirty.names.insert(name);
-                }
+            Some(Ok(FolderEvent::Changed(Some(name)) | FolderEvent::MovedAway(Some(name)))) => {
+                self.look_for(name);
             }
-            Some(Ok(FolderEvent::Changed(None) | FolderEvent::Gone(None) | FolderEvent::Rescan)) => {
-                self.dirty.everything = true;
+            Some(Ok(FolderEvent::Gone(Some(name)))) => {
+                self.shelf.tell_gone(&name);
+                self.look_for(name);
             }
+            Some(Ok(
+                FolderEvent::Changed(None)
+                | FolderEvent::Gone(None)
+                | FolderEvent::MovedAway(None)
+                | FolderEvent::Rescan,
+            )) => self.dirty.everything = true,
             Some(Err(error)) => {
                 self.dirty.everything = true;
                 self.watch.fail(&error);
@@ -142,6 +147,12 @@ impl Folder {
                 self.dirty.everything = true;
                 self.watch.end();
             }
+        }
+    }
+
+    fn look_for(&mut self, name: String) {
+        if !is_hidden(&name) {
+            self.dirty.names.insert(name);
         }
     }
 

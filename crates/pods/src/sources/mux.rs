@@ -7,11 +7,12 @@ use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
-use crablet_model::api::Pod;
+use crablet_model::api::{Pod, PodSpec};
 use crablet_model::events::Event;
 use crablet_model::hash::Fnv128;
 use crablet_model::names::{annotation, event_reason, phase};
 use crablet_model::{PodRef, PodUid};
+use crablet_planner::node::admission::resize::as_it_counts;
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -40,11 +41,12 @@ impl Stated {
     }
 
     /// A pod of the API server. Its status is what this agent wrote: only an end that somebody else declared is news, and
-    /// what others say at the pod's readiness gates. Most of what a watch tells is the echo of a patch: nothing that counts
+    /// what others say at the pod's readiness gates, and what a pod that shrinks has given back: others are told that it is
+    /// free, and may come with the next event. Most of what a watch tells is the echo of a patch: nothing that counts
     /// differs from what is `known`.
     pub fn of_api(pod: &Pod, known: Option<&Self>, refused: impl FnOnce(&Pod) -> Option<Arc<str>>) -> Self {
         let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref()).filter(|p| phase::is_terminal(p));
-        let (compared, status) = (compared(pod), digest(&(phase, gates(pod))));
+        let (compared, status) = (compared(pod), digest(&(phase, gates(pod), still_has(pod))));
         match known.filter(|known| known.compared == compared && known.status == status) {
             Some(known) => known.clone(),
             None => Self { id: PodRef::of(pod), json: encode(pod), refused: refused(pod), compared, status },
@@ -160,6 +162,12 @@ fn gates(pod: &Pod) -> Vec<(&str, &str)> {
     let mut found: Vec<_> = there.map(|c| (c.type_.as_str(), c.status.as_str())).collect();
     found.retain(|(kind, _)| named.clone().any(|name| name == kind));
     found
+}
+
+/// As much as a pod still takes of the node, where that is more than it asks for.
+fn still_has(pod: &Pod) -> Option<PodSpec> {
+    let was_changed = pod.metadata.generation.is_some_and(|generation| generation > 1);
+    was_changed.then(|| as_it_counts(pod)).flatten()
 }
 
 /// Two pods that share everything but the UID.

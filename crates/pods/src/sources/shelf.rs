@@ -2,6 +2,8 @@
 //!
 //! The rule for a file that cannot be used: as long as something has its name, the last good version of its pod stays.
 //! Only a file that is gone, seen twice, takes its pod with it: editors that save by renaming leave a moment without it.
+//! One that was deleted and is back with the same content a moment later is a new file, as upstream has it: its pod ends
+//! and begins again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -74,6 +76,10 @@ struct Entry {
     shadow: Option<String>,
     /// Was not there when last looked for.
     is_missing: bool,
+    /// The kernel told that it was deleted, which was perhaps too short to be seen.
+    was_gone: bool,
+    /// It went and came back as it was: its pod is to end and to begin again.
+    has_returned: bool,
     reading: Patient<Found>,
 }
 
@@ -236,9 +242,13 @@ impl Shelf {
         let digest = fnv1a_128(content);
         let entry = self.entry(name);
         entry.is_missing = false;
+        let was_gone = std::mem::take(&mut entry.was_gone);
         if entry.digest != Some(digest) {
             self.put_new(name, content);
             self.entry(name).digest = Some(digest);
+        } else if was_gone && entry.refusal.is_none() {
+            entry.has_returned = true;
+            self.is_changed = true;
         }
         match self.entry(name).refusal.clone() {
             Some(refusal) => self.complain(name, &refusal, false),
@@ -309,6 +319,13 @@ impl Shelf {
         }
     }
 
+    /// Somebody deleted it. It may be back by now.
+    pub fn tell_gone(&mut self, name: &str) {
+        if let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.pod.is_some()) {
+            entry.was_gone = true;
+        }
+    }
+
     pub fn remove(&mut self, name: &str) {
         if let Some(entry) = self.entries.remove(name) {
             self.is_changed |= entry.pod.is_some();
@@ -363,6 +380,14 @@ impl Shelf {
             return Ok(());
         }
         let names = self.choose();
+        for name in &names {
+            let entry = self.entry(name);
+            if std::mem::take(&mut entry.has_returned)
+                && let Some(uid) = entry.pod.as_ref().map(|pod| pod.id.uid.clone())
+            {
+                outlet.take(self.source, &uid).await?;
+            }
+        }
         let mut pods: Vec<_> = names.iter().filter_map(|name| self.entries[name].pod.clone()).collect();
         outlet.set(self.source, &mut pods).await?;
         for (name, pod) in names.iter().zip(pods) {

@@ -270,6 +270,35 @@ async fn a_static_pods_status_goes_to_its_mirror() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_mirror_that_is_replaced_during_a_patch_gets_the_same_status() {
+    for told_before_the_answer in [true, false] {
+        let rig = Rig::new();
+        let id = PodRef::new("web-n1", "shop", "5tat1c");
+        let mut mirror = pod("web-n1");
+        mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "h1"});
+        rig.api.put("pods", mirror.clone());
+        rig.show("web-n1");
+        rig.api.fault_times(Where::path("/web-n1/status"), Effect::Slow(Duration::from_secs(2)), 1);
+        let running = json!({"phase": "Running"});
+        rig.say(&id, true, running.clone(), false);
+        settle().await;
+        // Its manifest was edited: another mirror takes its place before the patch arrives.
+        rig.api.delete("pods", "shop", "web-n1");
+        rig.api.put("pods", mirror);
+        if told_before_the_answer {
+            rig.show("web-n1");
+        }
+        seconds(5).await;
+        if !told_before_the_answer {
+            rig.show("web-n1");
+            settle().await;
+        }
+        assert_eq!(rig.status("web-n1"), running, "{told_before_the_answer}");
+        assert_eq!(rig.said(), ["patch web-n1", "patch web-n1"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_that_was_forgotten_is_not_spoken_of() {
     let rig = Rig::new();
     let (web, db) = (rig.pod("web"), rig.pod("db"));

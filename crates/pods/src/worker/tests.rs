@@ -6,6 +6,7 @@ use crablet_cri::RegistryAuth;
 use crablet_cri::fake::{Call, CallFault, FakeImage, FaultKind, Pull};
 use serde_json::{Value, json};
 
+use crate::sources::Op;
 use crate::testing::House;
 
 /// What happens at once takes less, on a clock that moves only while everybody waits.
@@ -127,4 +128,53 @@ async fn a_sandbox_that_comes_after_the_end_leaves_nothing() {
         tokio::time::sleep(Duration::from_secs(60)).await;
         house.until("nothing of it", |house| house.is_gone("uid-1")).await;
     }
+}
+
+/// How often the pod's only container was started again, once it runs.
+fn restarts(house: &House) -> Option<i64> {
+    let status = house.status("uid-1");
+    let container = &status["containerStatuses"][0];
+    container["state"]["running"].is_object().then(|| container["restartCount"].as_i64()).flatten()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_static_pod_that_comes_back_before_its_end_is_restarted() {
+    let house = House::new().await;
+    let pod = pod(&json!([plain("main")]));
+    house.manifest(Op::Add, &pod).await;
+    house.until("its start", |house| restarts(house) == Some(0)).await;
+    for count in 1..=2 {
+        house.manifest(Op::Remove, &pod).await;
+        house.manifest(Op::Add, &pod).await;
+        house.until("its next start", |house| restarts(house) == Some(count)).await;
+        assert_eq!(house.status("uid-1")["phase"], "Running");
+    }
+    house.manifest(Op::Remove, &pod).await;
+    house.until("nothing of it", |house| house.is_gone("uid-1")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_static_pod_that_comes_back_and_goes_leaves_nothing() {
+    let house = House::new().await;
+    let pod = pod(&json!([plain("main")]));
+    house.manifest(Op::Add, &pod).await;
+    house.until("its start", |house| restarts(house) == Some(0)).await;
+    for op in [Op::Remove, Op::Add, Op::Remove] {
+        house.manifest(op, &pod).await;
+    }
+    house.until("nothing of it", |house| house.is_gone("uid-1")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_static_pod_whose_end_is_final_comes_back_without_a_past() {
+    let house = House::new().await;
+    let mut pod = pod(&json!([plain("main")]));
+    pod["spec"]["restartPolicy"] = json!("Never");
+    house.manifest(Op::Add, &pod).await;
+    house.until("its start", |house| restarts(house) == Some(0)).await;
+    let first = house.status("uid-1")["containerStatuses"][0]["containerID"].clone();
+    house.manifest(Op::Remove, &pod).await;
+    house.manifest(Op::Add, &pod).await;
+    let is_another = |house: &House| house.status("uid-1")["containerStatuses"][0]["containerID"] != first;
+    house.until("another container", |house| is_another(house) && restarts(house) == Some(0)).await;
 }

@@ -41,6 +41,21 @@ pub(super) fn effective_wish(
     Wish::End(end)
 }
 
+/// Whether the pod, wanted again before its end, keeps its dead containers: the next ones are counted as restarts, as
+/// upstream has it. Where its policy makes an exit final, or may do so because nobody knows it, it has to begin without a past.
+pub(super) fn begins_again(wish: &mut Wish, pod: Option<&api::Pod>) -> bool {
+    let spec = pod.and_then(|pod| pod.spec.as_ref());
+    let goes_on =
+        |spec: &api::PodSpec| spec.restart_policy.as_deref().is_none_or(|policy| policy == "Always");
+    match wish {
+        Wish::End(end) if spec.is_some_and(goes_on) => {
+            end.forget = false;
+            true
+        }
+        _ => false,
+    }
+}
+
 /// A pod of the API server that has no record here was run by another agent on this node: what that one published is
 /// what is remembered of it.
 pub(super) fn taken_over(mut memory: Memory, pod: Option<&api::Pod>, is_static: bool) -> Memory {

@@ -276,9 +276,11 @@ mod tests {
         let map = Kind::Map(Box::new(Kind::Text), Box::new(Kind::Text));
         assert_eq!(shown(9), ("labels", map));
         assert_eq!(shown(6), ("envs", Kind::Named("KeyValue".into())));
-        // From the second file, into the same message.
-        assert_eq!(shown(18), ("stop_signal", Kind::Int));
+        assert_eq!(shown(18), ("stop_signal", Kind::Named("Signal".into())));
         assert!(config.fields[&6].repeated && !config.fields[&5].repeated);
+        // From the second file, into the same message.
+        let security = schema.message("LinuxContainerSecurityContext").unwrap();
+        assert_eq!(security.fields[&10].name, "seccomp_profile_path");
         assert_eq!(schema.enum_value("NamespaceMode", 2), Some("NODE"));
     }
 }

@@ -14,7 +14,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
 use bytes::Bytes;
-use crablet_server::{LocalSocket, ManifestRefusal, Manifests, PodView, Stored, local_router};
+use crablet_server::{ImagePulls, LocalSocket, ManifestRefusal, Manifests, PodView, Stored, local_router};
 use http_body_util::BodyExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -135,6 +135,16 @@ pub async fn ask(router: &Router, method: &str, target: &str, heads: &[&str], bo
     tokio::time::timeout(Duration::from_secs(20), answering).await.expect("a timely answer")
 }
 
+/// One image is on its way.
+pub struct OnePull;
+
+#[async_trait]
+impl ImagePulls for OnePull {
+    async fn under_way_json(&self) -> Bytes {
+        Bytes::from_static(br#"{"pulls":[{"image":"web:1"}]}"#)
+    }
+}
+
 /// A served local socket in a folder of its own.
 pub struct Local {
     pub world: Arc<World>,
@@ -149,7 +159,7 @@ impl Local {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("root/crablet.sock");
         let world = Arc::new(World::default());
-        let router = local_router(world.clone(), Arc::new(Shelf::default()));
+        let router = local_router(world.clone(), Arc::new(Shelf::default()), Arc::new(OnePull));
         let socket = LocalSocket::bind(&path).await.expect("a socket");
         let (stop, stopped) = oneshot::channel();
         let serving = tokio::spawn(socket.serve(router, async {

@@ -9,11 +9,11 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
@@ -23,6 +23,9 @@ use crate::Containerd;
 const INSTEAD_OF: &str = "registry.k8s.io";
 /// A client that says nothing for so long is gone.
 const SILENCE: Duration = Duration::from_secs(30);
+
+/// Manifests and configurations are smaller, layers larger.
+pub const SMALL: u64 = 64 * 1024;
 
 /// What can be handed out.
 #[derive(Debug, Default)]
@@ -35,25 +38,94 @@ struct Shelf {
     types: BTreeMap<String, String>,
     /// The only `Authorization` that is good.
     wanted: Option<String>,
+    /// Set for a registry that gives only half of a large blob at first.
+    hold: Option<Arc<Hold>>,
+}
+
+/// Keeps a registry from giving more than half of a blob, until it is let go or dropped.
+#[derive(Debug, Default)]
+struct Hold {
+    state: Mutex<HoldState>,
+    told: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct HoldState {
+    /// Somebody has got half of a blob.
+    reached: bool,
+    over: bool,
+}
+
+/// Lets a registry go on when it is dropped.
+#[derive(Debug)]
+pub struct Held(Arc<Hold>);
+
+impl Held {
+    /// Waits until somebody has got half of a blob.
+    pub fn wait_half_way(&self, limit: Duration) -> Result<()> {
+        let state = self.0.lock();
+        let (state, _) = self
+            .0
+            .told
+            .wait_timeout_while(state, limit, |state| !state.reached)
+            .unwrap_or_else(PoisonError::into_inner);
+        ensure!(state.reached, "nobody asked the registry for a blob within {} s", limit.as_secs());
+        Ok(())
+    }
+
+    pub fn let_go(self) {}
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.lock().over = true;
+        self.0.told.notify_all();
+    }
+}
+
+impl Hold {
+    fn lock(&self) -> MutexGuard<'_, HoldState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn half_way(&self) {
+        let mut state = self.lock();
+        state.reached = true;
+        self.told.notify_all();
+        drop(self.told.wait_while(state, |state| !state.over));
+    }
 }
 
 /// Starts it with what `containerd` has by now, and tells `containerd` about it. It serves until this process ends.
 pub fn start(containerd: &Containerd) -> Result<()> {
-    serve_as(containerd, INSTEAD_OF, INSTEAD_OF, None)
+    serve_as(containerd, INSTEAD_OF, INSTEAD_OF, None, None)
 }
 
 /// The same under another name, for those who know the password: images of the registry `of` can be had as `name/…`.
 pub fn start_private(containerd: &Containerd, name: &str, of: &str, login: (&str, &str)) -> Result<()> {
-    serve_as(containerd, name, of, Some(login))
+    serve_as(containerd, name, of, Some(login), None)
 }
 
-fn serve_as(containerd: &Containerd, name: &str, of: &str, login: Option<(&str, &str)>) -> Result<()> {
+/// The same under another name, for all, but blobs of more than [`SMALL`] bytes stop half-way until it is let go.
+pub fn start_held(containerd: &Containerd, name: &str, of: &str) -> Result<Held> {
+    let hold = Arc::new(Hold::default());
+    serve_as(containerd, name, of, None, Some(hold.clone()))?;
+    Ok(Held(hold))
+}
+
+fn serve_as(
+    containerd: &Containerd,
+    name: &str,
+    of: &str,
+    login: Option<(&str, &str)>,
+    hold: Option<Arc<Hold>>,
+) -> Result<()> {
     let blobs = containerd.scratch().dir().join("registry").join(name);
     let content = containerd.scratch().root().join("io.containerd.content.v1.content/blobs/sha256");
     link_all(&content, &blobs).context("cannot link the images' blobs")?;
     let wanted =
         login.map(|(user, password)| format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))));
-    let mut shelf = Shelf { blobs, wanted, ..Shelf::default() };
+    let mut shelf = Shelf { blobs, wanted, hold, ..Shelf::default() };
     shelf.take(&containerd.ctr(&["images", "ls"])?, of);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let hosts = containerd.scratch().registry_hosts().join(name);
@@ -175,6 +247,12 @@ fn answer(shelf: &Shelf, method: &str, path: &str, mut client: TcpStream) -> Res
          Docker-Content-Digest: {digest}\r\nConnection: close\r\n\r\n"
     )?;
     if method == "GET" {
+        if let Some(hold) = &shelf.hold
+            && length > SMALL
+        {
+            std::io::copy(&mut (&mut file).take(length / 2), &mut client)?;
+            hold.half_way();
+        }
         std::io::copy(&mut file, &mut client)?;
     }
     Ok(())

@@ -54,6 +54,7 @@ pub fn unsettled(world: &World) -> Vec<Broken> {
         let promise = if plan.is_of_api() { SHOWN } else { MIRRORS };
         let verdict = verdict.and_then(|()| {
             shows_what_the_agent_says(world, &uid, there)?;
+            tells_what_it_has_seen(world, &uid, there)?;
             // What waits for its first hook is not told yet, as upstream.
             if plan.everyone().any(|c| c.extras.hangs()) {
                 return Ok(());
@@ -136,6 +137,22 @@ fn shows_what_the_agent_says(world: &World, uid: &PodUid, there: &Value) -> Resu
         return Err(format!("says conditions {} and shows {}", said["conditions"], shown["conditions"]));
     }
     Ok(())
+}
+
+/// Whatever was edited, also in a pod that is over, was seen by this life of the agent, and it says so.
+fn tells_what_it_has_seen(world: &World, uid: &PodUid, there: &Value) -> Result<(), String> {
+    // A mirror is not what the agent looks at.
+    if is_mirror(there) {
+        return Ok(());
+    }
+    let said = world.agent().and_then(|agent| agent.view().status(uid)).ok_or("is not known to the agent")?;
+    let said: Value = serde_json::from_slice(&said).unwrap_or_default();
+    match &there["metadata"]["generation"] {
+        generation if *generation == said["observedGeneration"] => Ok(()),
+        generation => {
+            Err(format!("is of generation {generation}, and {} was observed", said["observedGeneration"]))
+        }
+    }
 }
 
 /// Without what says nothing: the API does not tell it from what is not there.

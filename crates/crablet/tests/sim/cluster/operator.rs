@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::api::SimApi;
 use super::story::Event;
 use super::witness::FOREIGN;
+use crate::sim::pods::sizes::Claim;
 use crate::sim::pods::volumes::{OBJECTS, PULL_SECRET, config_map, secret};
 use crate::sim::pods::{EDITS, PRESENT, credentials};
 use crate::sim::story::Moment;
@@ -66,7 +67,7 @@ impl World {
                 // Times in the API are whole seconds.
                 let scheduled = Timestamp::from_second(self.now().as_second()).unwrap_or_default();
                 object["status"] = json!({
-                    "phase": "Pending", "qosClass": "BestEffort",
+                    "phase": "Pending", "qosClass": plan.claim.map_or("BestEffort", Claim::qos),
                     "conditions": [
                         {"type": "PodScheduled", "status": "True", "lastTransitionTime": scheduled.to_string()},
                     ],
@@ -118,6 +119,13 @@ impl World {
                     }
                     cluster.api.witness.has_foreign(object["metadata"]["uid"].as_str().unwrap_or_default());
                     server.put("pods", object);
+                }
+            }
+            Event::Resize { pod, container, size } => {
+                let claim = self.story.pods[pod].claim.unwrap_or_default();
+                if resize(&server, &name(pod), container, claim.resources(size)) {
+                    let (at, uid) = (self.elapsed(), self.uid(pod));
+                    self.resizes.extend(uid.map(|uid| (at, uid, pod, container)));
                 }
             }
             Event::Debug { pod } => debug(&server, &name(pod), self.story.pods[pod].debuggers.len()),
@@ -179,6 +187,18 @@ impl World {
         put_pull_secret(&cluster.api.server, true);
         self.note_sight();
     }
+}
+
+/// Says whether the API server took it: a pod that has begun to go, or has finished, stays as it is.
+fn resize(server: &FakeApiServer, name: &str, container: usize, resources: Value) -> bool {
+    let Some(mut pod) = server.get("pods", "default", name) else { return false };
+    let is_over = phase::is_terminal(pod["status"]["phase"].as_str().unwrap_or_default());
+    if is_over || !pod["metadata"]["deletionTimestamp"].is_null() {
+        return false;
+    }
+    pod["spec"]["containers"][container]["resources"] = resources;
+    server.put("pods", pod);
+    true
 }
 
 /// A pod that has begun to go, or has finished, is left alone, as users would.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::api::Weather;
+use crate::sim::pods::sizes::Size;
 use crate::sim::pods::volumes::OBJECTS;
 use crate::sim::pods::{EDITS, PodPlan};
 use crate::sim::story::{Draft, Moment};
@@ -27,6 +28,12 @@ pub enum Event {
     /// A controller writes a condition of its own.
     Condition {
         pod: usize,
+    },
+    /// A container of a pod that runs is to have another part of the node.
+    Resize {
+        pod: usize,
+        container: usize,
+        size: Size,
     },
     /// Somebody adds an ephemeral container to look at a pod that runs.
     Debug {
@@ -101,6 +108,29 @@ impl Draft<'_> {
             }
             for _ in 0..self.rng.usize(0..6).saturating_sub(3) {
                 self.sometime(Moment::Cluster(Event::Debug { pod }));
+            }
+        }
+    }
+
+    /// The operator of pods that take a part of the node: they come, go, and grow and shrink.
+    pub fn crowd_operator(&mut self, pods: &[PodPlan]) {
+        for (pod, plan) in pods.iter().enumerate().filter(|(_, plan)| plan.is_of_api()) {
+            let mut at = if self.chance(50) { Duration::ZERO } else { self.any_time() / 2 };
+            let mut version = 0;
+            self.at(at, Moment::Put { pod, version });
+            for _ in 0..self.rng.usize(0..5) {
+                at += Duration::from_millis(1) + self.any_time() / 3;
+                if self.chance(70) {
+                    let container = self.rng.usize(0..plan.containers.len());
+                    let size = Size::random(self.rng);
+                    self.at(at, Moment::Cluster(Event::Resize { pod, container, size }));
+                    continue;
+                }
+                at = self.cluster_deletion(pod, at);
+                if self.chance(70) {
+                    version = (version / EDITS + 1) * EDITS;
+                    self.at(at, Moment::Put { pod, version });
+                }
             }
         }
     }

@@ -61,6 +61,9 @@ pub fn check(history: &History<'_>, remembers: bool) -> Vec<Broken> {
                         ..Chain::default()
                     };
                 }
+                if uid.is_some_and(|uid| history.was_resized(uid, &container.container, entry.elapsed)) {
+                    continue;
+                }
                 if let Err(text) = restarted(chain, entry.at) {
                     broken.push(Broken::new("restarts wait for their back-off", format!("{entry}: {text}")));
                 }

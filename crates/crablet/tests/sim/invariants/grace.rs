@@ -46,6 +46,7 @@ pub fn check(history: &History<'_>) -> Vec<Broken> {
                 let planned = plan.everyone().find(|c| c.name == *container.container);
                 // Its end, or that of its pod, had begun before, perhaps with its hook.
                 let was_ending = planned.is_some_and(|c| c.fails_first() && container.attempt == 0)
+                    || history.makes_room(uid, Duration::ZERO, deleted)
                     || history.is_past_deadline(uid, deleted);
                 let is_excused = is_second
                     || was_ending

@@ -77,7 +77,13 @@ pub fn check(history: &History<'_>, remembers: bool) -> Vec<Broken> {
                 pod.running.retain(|_, id| *id != subject.id);
             }
             (What::Called { call: Call::StopContainer, .. }, Some(stopped)) => {
-                let Some(unwanted) = history.unwanted_since(uid, entry.elapsed) else { continue };
+                let Some(unwanted) = history.unwanted_since(uid, entry.elapsed) else {
+                    // Put back while it was given its grace: this is that end, or may be.
+                    if history.may_be_ending(uid, entry.elapsed) {
+                        pod.asked.get_or_insert((entry.elapsed, false));
+                    }
+                    continue;
+                };
                 let saw_it = unwanted > agent_started + SEEN_WITHIN;
                 let (asked, knew) = *pod.asked.get_or_insert((entry.elapsed, saw_it));
                 // An end that was begun before goes on in a pod that was put back in between.

@@ -92,6 +92,9 @@ fn is_excused(history: &History<'_>, container: &Subject, started: Duration, now
     // edited: with starts that were under way.
     history.reset_before(uid, now).is_some_and(|reset| reset + UNDER_WAY >= started)
         || history.is_past_deadline(uid, now)
+        || history.is_resized(uid, &container.container, now)
+        // A critical pod may be heard of, and be let in, long after it came.
+        || history.makes_room(uid, Duration::ZERO, now)
         || history.changed_between(uid, started, now)
         || history.news_after(uid, started, now)
         || history.unwanted_between(uid, started.saturating_sub(UNDER_WAY), now)

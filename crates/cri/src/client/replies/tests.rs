@@ -198,6 +198,7 @@ fn a_container_is_known_by_its_labels_and_annotations() {
         annotations: exited().annotations,
         log_path: "/logs/main/4.log".into(),
         resources: None,
+        stop_signal: None,
         termination_file: Some("/h/log".into()),
         user: Some(ContainerUser { uid: 1, gid: 2, supplemental_groups: vec![3] }),
     };

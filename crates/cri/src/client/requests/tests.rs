@@ -86,6 +86,7 @@ fn some_container() -> ContainerConfig {
         hugepage_limits: vec![("2MB".into(), 0)],
         memory_swap_limit: 0,
         unified: map(&[("memory.swap.max", "0")]),
+        stop_signal: Some("SIGRTMIN+1".into()),
         security: ContainerSecurity {
             privileged: false,
             capabilities: Some(Capabilities { add: vec!["NET_ADMIN".into()], drop: vec!["ALL".into()] }),
@@ -180,6 +181,7 @@ fn every_part_of_a_container_config_is_sent() {
     );
     assert_eq!(sent.log_path, "main/2.log");
     assert!(sent.stdin && sent.stdin_once && sent.tty);
+    assert_eq!(sent.stop_signal, i32::from(wire::Signal::Sigrtminplus1));
     assert_eq!((sent.labels.len(), sent.annotations.len()), (1, 1));
 }
 

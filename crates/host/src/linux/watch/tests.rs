@@ -17,6 +17,10 @@ fn changed(name: &str) -> Option<FolderEvent> {
     Some(FolderEvent::Changed(Some(name.into())))
 }
 
+fn moved_away(name: &str) -> Option<FolderEvent> {
+    Some(FolderEvent::MovedAway(Some(name.into())))
+}
+
 fn gone(name: &str) -> Option<FolderEvent> {
     Some(FolderEvent::Gone(Some(name.into())))
 }
@@ -30,7 +34,7 @@ async fn a_folder_tells_what_is_written_moved_and_deleted_in_it() {
     // Created, then written and closed.
     assert_eq!([next_of(&mut events).await, next_of(&mut events).await], [changed("a"), changed("a")]);
     fs::rename(at("a"), at("b")).unwrap();
-    assert_eq!([next_of(&mut events).await, next_of(&mut events).await], [gone("a"), changed("b")]);
+    assert_eq!([next_of(&mut events).await, next_of(&mut events).await], [moved_away("a"), changed("b")]);
     fs::remove_file(at("b")).unwrap();
     assert_eq!(next_of(&mut events).await, gone("b"));
 }

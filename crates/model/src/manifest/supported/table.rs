@@ -149,6 +149,8 @@ pub(super) const SUPPORTED: &[(&str, Rule)] = &[
     ("spec.containers[].lifecycle.preStop.sleep.seconds", Any),
     ("spec.containers[].lifecycle.preStop.tcpSocket.host", Any),
     ("spec.containers[].lifecycle.preStop.tcpSocket.port", Any),
+    // Without effect unless the gate `ContainerStopSignals` is on.
+    ("spec.containers[].lifecycle.stopSignal", Any),
     ("spec.containers[].livenessProbe.exec.command", Any),
     ("spec.containers[].livenessProbe.failureThreshold", Any),
     ("spec.containers[].livenessProbe.grpc.port", Any),

@@ -125,3 +125,27 @@ fn what_only_a_running_pod_can_be_given_is_refused() {
     let message = refusal(&with_spec("readinessGates: [{conditionType: a b}]"));
     assert!(message.starts_with("spec.readinessGates[0].conditionType: \"a b\" must be"), "{message}");
 }
+
+#[test]
+fn a_stop_signal_is_one_of_the_pods_system() {
+    let with = |os: &str, signal: &str| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec:\n  {os}\n  containers:\n  \
+             - {{name: c, image: i, lifecycle: {{stopSignal: {signal}}}}}\n"
+        )
+    };
+    for signal in ["SIGTERM", "SIGUSR1", "SIGRTMIN", "SIGRTMIN+15", "SIGRTMAX-14", "SIGRTMAX"] {
+        accepted(&with("os: {name: linux}", signal));
+    }
+    for signal in ["TERM", "SIGNONE", "SIGRTMIN+16", "SIGRTMIN+0", "SIGRTMAX-15", "SIGRTMIN+01", "SIG", "9x"]
+    {
+        let expected = format!(
+            "spec.containers[0].lifecycle.stopSignal: {signal:?} is not a signal of Linux, like SIGTERM, SIGUSR1 or SIGRTMIN+3"
+        );
+        assert_eq!(refusal(&with("os: {name: linux}", signal)), expected);
+    }
+    assert_eq!(
+        refusal(&with("hostNetwork: false", "SIGTERM")),
+        "spec.containers[0].lifecycle.stopSignal: may not be set for containers with empty `spec.os.name`"
+    );
+}

@@ -19,12 +19,14 @@ fn what_cannot_run_yet_is_said_in_one_line() {
     let spec = pod.spec.as_mut().expect("a spec");
     let claim = crate::api::ResourceClaim { name: "c".to_owned(), ..Default::default() };
     spec.containers[0].resources.get_or_insert_default().claims = Some(vec![claim]);
-    spec.containers[0].lifecycle.get_or_insert_default().stop_signal = Some("SIGHUP".to_owned());
+    let volume =
+        crate::api::Volume { name: "g".to_owned(), rbd: Some(Default::default()), ..Default::default() };
+    spec.volumes.get_or_insert_default().push(volume);
     assert_eq!(
         unsupported(&pod).as_deref(),
         Some(
-            "spec.containers[0].lifecycle.stopSignal: not supported yet; remove it; \
-             spec.containers[0].resources.claims: not supported yet; remove it"
+            "spec.containers[0].resources.claims: not supported yet; remove it; \
+             spec.volumes[1].rbd: not supported yet; remove it"
         )
     );
 }

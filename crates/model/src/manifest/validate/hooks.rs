@@ -18,12 +18,44 @@ pub(super) fn check(path: &str, container: &Container, spec: &PodSpec, problems:
                 check_handler(&format!("{path}.lifecycle.{name}"), &Handler::of_hook(hook), grace, problems);
             }
         }
+        if let Some(signal) = &lifecycle.stop_signal {
+            check_signal(format!("{path}.lifecycle.stopSignal"), signal, spec, problems);
+        }
     }
     for (name, probe) in probes(container) {
         if let Some(probe) = probe {
             check_probe(&format!("{path}.{name}"), name, probe, grace, problems);
         }
     }
+}
+
+fn check_signal(path: String, signal: &str, spec: &PodSpec, problems: &mut Problems) {
+    match spec.os.as_ref().map(|os| &*os.name) {
+        None => problems.add(path, "may not be set for containers with empty `spec.os.name`"),
+        Some("linux") if !is_signal(signal) => {
+            let known = "a signal of Linux, like SIGTERM, SIGUSR1 or SIGRTMIN+3";
+            problems.add(path, format!("{} is not {known}", quoted(signal)));
+        }
+        // Others do not run here, and are refused for that.
+        Some(_) => {}
+    }
+}
+
+fn is_signal(name: &str) -> bool {
+    const NAMED: [&str; 34] = [
+        "ABRT", "ALRM", "BUS", "CHLD", "CLD", "CONT", "FPE", "HUP", "ILL", "INT", "IO", "IOT", "KILL",
+        "PIPE", "POLL", "PROF", "PWR", "QUIT", "SEGV", "STKFLT", "STOP", "SYS", "TERM", "TRAP", "TSTP",
+        "TTIN", "TTOU", "URG", "USR1", "USR2", "VTALRM", "WINCH", "XCPU", "XFSZ",
+    ];
+    let Some(name) = name.strip_prefix("SIG") else { return false };
+    let numbered = |begin: &str, most: u8| {
+        let number = name.strip_prefix(begin)?;
+        let parsed: u8 = number.parse().ok()?;
+        Some((1..=most).contains(&parsed) && parsed.to_string() == number)
+    };
+    NAMED.contains(&name)
+        || matches!(name, "RTMIN" | "RTMAX")
+        || numbered("RTMIN+", 15).or_else(|| numbered("RTMAX-", 14)).unwrap_or(false)
 }
 
 /// For init containers that end by themselves.

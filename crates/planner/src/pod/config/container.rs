@@ -1,5 +1,6 @@
 //! What a container is created from.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -72,12 +73,23 @@ pub fn container_config(inputs: &ContainerInputs<'_>) -> Result<ContainerConfig,
         unified: may_use.unified,
         hugepage_limits: may_use.hugepage_limits,
         security: security::security(inputs)?,
+        stop_signal: stop_signal(inputs),
     })
+}
+
+fn stop_signal(inputs: &ContainerInputs<'_>) -> Option<String> {
+    let lifecycle = inputs.container.lifecycle.as_ref().filter(|_| inputs.node.stop_signals)?;
+    lifecycle.stop_signal.clone()
 }
 
 fn labels(id: &PodRef, container: &api::Container) -> Map {
     let name = (label::CONTAINER_NAME.to_owned(), container.name.clone());
     pod_labels(id).into_iter().chain([name]).collect()
+}
+
+/// A place in a container that has no root begins at the root.
+pub(super) fn from_the_root(path: &str) -> Cow<'_, str> {
+    if path.starts_with('/') { path.into() } else { format!("/{path}").into() }
 }
 
 fn mounts(inputs: &ContainerInputs<'_>) -> Result<Vec<Mount>, ConfigError> {
@@ -94,6 +106,7 @@ fn mounts(inputs: &ContainerInputs<'_>) -> Result<Vec<Mount>, ConfigError> {
     let message_path = container.termination_message_path.as_deref().filter(|path| !path.is_empty());
     let has_own = of_volumes.iter().any(|mount| mount.container_path == ETC_HOSTS);
     let hosts = inputs.etc_hosts.filter(|_| !has_own).map(|path| file(ETC_HOSTS, path));
-    let message = message_path.zip(inputs.termination_file).map(|(inside, path)| file(inside, path));
+    let message = message_path.zip(inputs.termination_file);
+    let message = message.map(|(inside, path)| file(&from_the_root(inside), path));
     Ok(of_volumes.into_iter().chain(hosts).chain(message).collect())
 }

@@ -6,7 +6,7 @@ use crablet_model::api;
 use crablet_model::runtime::{Device, ImageMount, Mount, Propagation};
 
 use super::ConfigError;
-use super::container::ContainerInputs;
+use super::container::{ContainerInputs, from_the_root};
 use super::env::{self, Environment};
 
 /// A volume that is ready on the node.
@@ -98,7 +98,7 @@ fn volume_mount(
         None => inputs.sub_paths.get(&index).unwrap_or(&volume.host_path).clone(),
     };
     Ok(Mount {
-        container_path: if path.starts_with('/') { path.clone() } else { format!("/{path}") },
+        container_path: from_the_root(path).into_owned(),
         host_path,
         readonly: mount.read_only.unwrap_or(false) || volume.read_only,
         selinux_relabel: volume.relabel && inputs.node.selinux_enabled,

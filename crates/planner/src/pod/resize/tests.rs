@@ -77,6 +77,7 @@ impl World {
             termination_file: None,
             user: None,
             resources: None,
+            stop_signal: None,
         });
         Self {
             pod: serde_json::from_value(pod).expect("a pod"),

@@ -48,6 +48,7 @@ pub(super) use addresses::one_of_each_family;
 use containers::Statuses;
 pub use patch::{is_owned_condition, status_patch};
 use phase::Phase;
+pub(super) use resources::due as resources_due;
 
 /// The pod's status now. `memory` is the plan's own draft of what will be remembered; its `status` is the one that was
 /// published last.
@@ -72,14 +73,8 @@ pub fn status(facts: &Facts<'_>, pod: &api::Pod, memory: &Memory) -> api::PodSta
     conditions.extend(conditions::conditions(facts, pod, memory, &statuses, phase.known));
     let host_ips = addresses::of_host(facts, old);
     let pod_ips = addresses::of_pod(facts, pod, old);
-    let granted = pod.spec.as_ref().map(resources::of_pod);
-    let resources = match &facts.grants.actuated {
-        Some(actuated) if memory.resizing.is_some() => {
-            pod.spec.as_ref().map(|spec| resources::actual(spec, actuated))
-        }
-        _ => granted.clone(),
-    };
-    api::PodStatus {
+    let granted = pod.spec.as_ref().map(resources::added_up);
+    let mut status = api::PodStatus {
         allocated_resources: granted.and_then(|whole| whole.requests),
         conditions: Some(conditions),
         container_statuses: non_empty(statuses.regular),
@@ -92,9 +87,10 @@ pub fn status(facts: &Facts<'_>, pod: &api::Pod, memory: &Memory) -> api::PodSta
         pod_ip: pod_ips.first().cloned(),
         pod_ips: non_empty(pod_ips.into_iter().map(|ip| api::PodIP { ip }).collect()),
         reason,
-        resources,
         ..always(facts, pod, old)
-    }
+    };
+    status.resources = resources::of(facts, pod, memory, &status);
+    status
 }
 
 /// What every status says, also of a pod that never got so far as to have containers.

@@ -55,7 +55,7 @@ pub fn status_patch(theirs: &Value, ours: &Value, uid: &str) -> Option<Value> {
         }
         let value = match field.as_str() {
             "podIPs" | "hostIPs" => replaced(value),
-            _ => value.clone(),
+            _ => merged(before, value),
         };
         changed.insert(field.clone(), value);
     }
@@ -65,7 +65,7 @@ pub fn status_patch(theirs: &Value, ours: &Value, uid: &str) -> Option<Value> {
     }
     for field in OWNED {
         let had = theirs.get(field).is_some_and(|value| !is_nothing(value));
-        if had && ours.get(field).is_none_or(is_nothing) {
+        if had && ours.get(field).is_none_or(|value| is_nothing(value) && !value.is_object()) {
             changed.insert(field.to_owned(), Value::Null);
         }
     }
@@ -107,6 +107,14 @@ fn replaced(list: &Value) -> Value {
     let mut items = list.as_array().cloned().unwrap_or_default();
     items.push(json!({"$patch": "replace"}));
     Value::Array(items)
+}
+
+/// An object is merged into what is there, key by key: what has gone has to be said.
+fn merged(before: &Value, value: &Value) -> Value {
+    let (Some(old), Some(new)) = (before.as_object(), value.as_object()) else { return value.clone() };
+    let gone = old.keys().filter(|key| !new.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+    let kept = new.iter().map(|(key, value)| (key.clone(), merged(&before[key], value)));
+    gone.chain(kept).collect()
 }
 
 /// The API does not tell what is empty from what is not there.

@@ -1,5 +1,6 @@
 //! The phase of a pod.
 
+use crablet_model::names::condition;
 use crablet_model::names::container_reason::{OOM_KILLED, RESTARTING_ALL_CONTAINERS};
 use crablet_model::names::phase::{self, FAILED, PENDING, RUNNING, SUCCEEDED};
 use crablet_model::{Role, api, roster};
@@ -35,7 +36,9 @@ impl Phase {
         end: End,
     ) -> Self {
         if let Some(kept) = kept(pod, memory) {
-            return Self { shown: kept, known: kept, decided: kept };
+            // Conditions that were written before the phase stay, too.
+            let known = if is_cut_short(memory) { PENDING } else { kept };
+            return Self { shown: kept, known, decided: kept };
         }
         let has_begun = is_begun_in_this_sandbox(facts, pod);
         let forced = end >= End::Stopped && !is_static(pod);
@@ -44,8 +47,10 @@ impl Phase {
         let again = |role: Role, container: &api::Container, ended: &api::ContainerStateTerminated| {
             afresh || restarts(pod, memory, role, container, ended)
         };
-        let table = |with_sidecars| Counts::of(pod, statuses, with_sidecars, again).phase(has_begun, forced);
-        let (now, work) = (table(true), table(false));
+        let table_of = |statuses: &Statuses, with_sidecars| {
+            Counts::of(pod, statuses, with_sidecars, again).phase(has_begun, forced)
+        };
+        let (now, work) = (table_of(statuses, true), table_of(statuses, false));
         let old = memory.status.as_ref().and_then(|s| s.phase.as_deref());
         let verdict = verdict(facts, memory);
         let decided = match (now, work) {
@@ -62,7 +67,12 @@ impl Phase {
             _ => now,
         };
         if !phase::is_terminal(decided) || !could_run(facts) {
-            return Self { shown: decided, known: decided, decided };
+            // Upstream's status manager declares what is missing ended, and the pod failed, in a status whose conditions
+            // were made before: they tell of a pod that had not come so far.
+            let ended = || table_of(&Statuses::of(facts, pod, memory, End::Stopped), true);
+            let cut_short = end == End::Down && !is_static(pod) && verdict.is_none();
+            let known = if cut_short && ended() == PENDING { PENDING } else { decided };
+            return Self { shown: decided, known, decided };
         }
         let fails_already = verdict.is_some_and(is_deadline);
         let known = if fails_already { FAILED } else { now };
@@ -82,6 +92,15 @@ fn is_deadline(verdict: &Verdict) -> bool {
 /// Why the node has ended the pod, unless the pod had come to its end before.
 pub(super) fn verdict<'a>(facts: &'a Facts<'_>, memory: &'a Memory) -> Option<&'a Verdict> {
     memory.verdict.as_ref().or(facts.verdict)
+}
+
+/// The status that was published last is of a pod that failed because it went, before it had run.
+fn is_cut_short(memory: &Memory) -> bool {
+    let status = memory.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let ready = conditions.iter().find(|one| one.type_ == condition::CONTAINERS_READY);
+    terminal(status) == Some(FAILED)
+        && ready.and_then(|one| one.reason.as_deref()) == Some(condition::REASON_CONTAINERS_NOT_READY)
 }
 
 /// The terminal phase that is known already.

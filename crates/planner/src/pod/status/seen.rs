@@ -36,6 +36,7 @@ impl One<'_> {
                     supplemental_groups: super::non_empty(user.supplemental_groups.clone()),
                 }),
             }),
+            stop_signal: newest.stop_signal.clone().filter(|_| self.facts.node.stop_signals),
             ..self.blank()
         }
     }

@@ -3,6 +3,7 @@
 mod containers;
 mod ends;
 mod laws;
+mod resources;
 mod roles;
 mod world;
 

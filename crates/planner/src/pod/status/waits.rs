@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crablet_model::Role;
 use crablet_model::names::container_reason;
 use crablet_model::runtime::Container;
 use jiff::Timestamp;
@@ -19,6 +20,10 @@ pub(super) type Wait = (String, String);
 /// Nothing, where the container is not to be started, or where there is nothing to tell.
 pub(super) fn why(one: &One<'_>, newest: Option<&Container>) -> Option<Wait> {
     if one.ends() || one.end == End::Down || !is_to_start(one, newest) {
+        return None;
+    }
+    // Upstream takes every init container that ended well for one that has done its work, those that stay included.
+    if one.role == Role::Sidecar && newest.and_then(|c| c.state.exit()).is_some_and(|exit| exit.code == 0) {
         return None;
     }
     if let Some(refused) = one.facts.refused {

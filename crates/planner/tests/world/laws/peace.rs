@@ -16,6 +16,7 @@ impl World {
         if !pod_goes
             && !self.sandbox_is_unfit(running)
             && !self.is_unwell(running)
+            && !self.restarts_for_its_size(running)
             && !self.begins_afresh(plan)
         {
             let name = running.name.clone();
@@ -29,11 +30,12 @@ impl World {
         let newest = |name: &str| self.runtime.containers.iter().find(|c| c.name == name);
         let of = |wanted: Role| all.iter().filter(move |(role, _)| *role == wanted);
         let ended = |c: &Container| c.state.exit().is_some();
-        of(Role::Regular).all(|(_, c)| newest(&c.name).is_some_and(ended))
+        // Somebody may have removed what had ended.
+        let was_there = |name: &str| self.highest_attempt.contains_key(name);
+        of(Role::Regular).all(|(_, c)| newest(&c.name).map_or_else(|| was_there(&c.name), ended))
             || of(Role::Init).any(|(_, c)| match newest(&c.name) {
                 Some(instance) => !instance.state.is_running(),
-                // Somebody removed what had failed.
-                None => self.highest_attempt.contains_key(&c.name),
+                None => was_there(&c.name),
             })
     }
 

@@ -16,6 +16,9 @@ impl World {
             }
             for earlier in before.conditions.iter().flatten() {
                 let later = status.conditions.iter().flatten().find(|c| c.type_ == earlier.type_);
+                // Upstream counts another reason for which a resize waits, or fails, as a transition.
+                let is_resize = earlier.type_.starts_with("PodResize");
+                let later = later.filter(|c| !is_resize || c.reason == earlier.reason);
                 if let Some(later) = later.filter(|c| c.status == earlier.status)
                     && later.last_transition_time != earlier.last_transition_time
                 {

@@ -122,6 +122,24 @@ async fn too_late_is_a_failure() {
     assert_eq!(refused, failure(&expected));
 }
 
+#[tokio::test]
+async fn a_server_that_does_not_speak_http2_lets_nobody_connect() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ =
+                tokio::io::AsyncWriteExt::write_all(&mut stream, b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+        }
+    });
+    let told = ask("127.0.0.1", port, "", Duration::from_millis(300)).await;
+    let expected = format!(
+        "timeout: failed to connect service \"127.0.0.1:{port}\" within 300ms: context deadline exceeded"
+    );
+    assert_eq!(told, failure(&expected));
+    server.abort();
+}
+
 fn failure(text: &str) -> Answer {
     Answer::Failure(text.to_owned())
 }

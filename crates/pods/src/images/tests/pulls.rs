@@ -1,6 +1,7 @@
 //! Who may pull what, and who may use what another pulled.
 
 use super::*;
+use crablet_model::runtime::Incoming;
 
 const DENIED: &str = "failed to pull and unpack image \"r.io/app:1\": failed to resolve reference \"r.io/app:1\": pull access denied";
 
@@ -117,6 +118,10 @@ async fn secrets_that_are_missing_or_malformed() {
     assert_eq!(ensure(&images, "r.io/open:1", PullPolicy::Always, &["gone", "away"]).await, "ready");
     let told = "Warning FailedToRetrieveImagePullSecret Unable to retrieve some image pull secrets (gone, away); attempting to pull the image may not succeed.";
     assert_eq!(world.events()[0], told);
+    let missing = || world.events().iter().filter(|event| *event == told).count();
+    let before = missing();
+    assert_eq!(ensure(&images, "r.io/open:1", PullPolicy::IfNotPresent, &["gone", "away"]).await, "ready");
+    assert_eq!(missing(), before + 1, "also where the image is there");
     world.put_raw_secret("bad", r#"{"auths": {"r.io": {"auth": "bm90aGluZw=="}}}"#);
     let why = "unable to parse auth field, must be formatted as base64(username:password)";
     assert_eq!(
@@ -156,4 +161,39 @@ async fn who_pulled_an_image_is_forgotten_with_the_image() {
     let left = world.records("pulled");
     assert_eq!(left.len(), 1);
     assert_eq!(left[0]["imageRef"], of("r.io/open:1").id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_pull_shows_how_far_it_is_and_those_who_wait_for_their_turn_show_too() {
+    let world = World::pulling_in(Duration::from_secs(100));
+    let images = world.images(Verification::Off, Vec::new());
+    let part = Incoming { name: "layer-sha256:aa".to_owned(), bytes: 3, of: Some(9) };
+    world.runtime.set_incoming(vec![part]);
+    assert_eq!(images.under_way().await.pulls, []);
+    let (first, second, third) = tokio::join!(
+        ensure(&images, "r.io/open:1", PullPolicy::Always, &[]),
+        ensure(&images, "r.io/open:1", PullPolicy::Always, &[]),
+        async {
+            // Two at a time are allowed.
+            let waiting = ensure(&images, "r.io/open:1", PullPolicy::Always, &[]);
+            tokio::pin!(waiting);
+            tokio::select! {
+                biased;
+                _ = &mut waiting => panic!("it did not wait"),
+                () = tokio::time::sleep(Duration::from_secs(50)) => {}
+            }
+            let told = images.under_way().await;
+            let began: Vec<_> = told.pulls.iter().map(|pull| pull.began.is_some()).collect();
+            assert_eq!(began, [true, true, false]);
+            let first = &told.pulls[0];
+            assert_eq!((&*first.image, &*first.pod, &*first.container), ("r.io/open:1", "p", "c"));
+            assert_eq!(told.incoming.map(|parts| parts.len()), Some(1));
+            waiting.await
+        },
+    );
+    assert_eq!((&*first, &*second, &*third), ("ready", "ready", "ready"));
+    assert_eq!(images.under_way().await.pulls, []);
+    let still = "Normal Pulling Still pulling image \"r.io/open:1\" after 30s. \
+                 On their way to this node: 1 parts, 3 of 9 bytes.";
+    assert_eq!(world.events().iter().filter(|event| *event == still).count(), 3);
 }

@@ -155,6 +155,27 @@ async fn what_others_say_at_a_readiness_gate_is_news() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_pod_that_shrinks_has_given_back_is_news() {
+    let mut rig = Rig::at_work().await;
+    let requests = |cpu: &str| json!({"requests": {"cpu": cpu}});
+    let sized = |asks: &str, has: &str| {
+        let mut pod = pod("web", "a");
+        pod["spec"]["containers"][0]["resources"] = requests(asks);
+        pod["status"] = json!({"containerStatuses": [{"name": "c", "image": "a", "imageID": "", "ready": true,
+            "restartCount": 0, "resources": requests(has)}]});
+        pod
+    };
+    rig.api.put("pods", sized("300m", "300m"));
+    rig.told().await;
+    rig.api.put("pods", sized("100m", "300m"));
+    assert_eq!(rig.told().await, ["Update web"]);
+    rig.api.put("pods", sized("100m", "100m"));
+    assert_eq!(rig.told().await, ["Reconcile web"]);
+    let status = &rig.last_pod()["status"]["containerStatuses"][0];
+    assert_eq!(status["resources"]["requests"]["cpu"], "100m");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_made_again_under_its_name_is_another_pod() {
     let mut rig = Rig::at_work().await;
     let first = rig.api.put("pods", pod("web", "a"))["metadata"]["uid"].clone();

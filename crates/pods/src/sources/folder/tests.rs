@@ -96,6 +96,20 @@ async fn saving_by_rename_does_not_remove_the_pod() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_manifest_that_is_deleted_and_put_back_at_once_begins_again() {
+    let disk = new_disk();
+    disk.put(file("web"), manifest("web"));
+    let mut rig = started(&disk).await;
+    for _ in 0..2 {
+        disk.remove(file("web"));
+        disk.put(file("web"), manifest("web"));
+        assert_eq!(rig.told().await, ["File Remove web-n1", "File Add web-n1"]);
+        disk.put(file("web"), manifest("web"));
+        assert_eq!(rig.told().await, EMPTY);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_periodic_check_in_the_middle_of_a_save_does_not_remove_the_pod() {
     let disk = new_disk();
     disk.put(file("web"), manifest("web"));
@@ -248,14 +262,18 @@ async fn a_real_folder_behaves_like_the_fake_one() {
     let save_in_place = |text: &str| std::fs::write(path("web.yaml"), text).unwrap();
     let saves: [&dyn Fn(&str); 3] = [&save_by_backup, &save_by_rename, &save_in_place];
     for (round, save) in saves.into_iter().enumerate() {
+        let leaves_a_gap = round == 0;
         save(&std::fs::read_to_string(path("web.yaml")).unwrap());
         save("not a pod");
-        assert_eq!(rig.told_within(Duration::from_millis(100)).await, EMPTY);
+        let told = rig.told_within(Duration::from_millis(100)).await;
+        assert!(leaves_a_gap || told.is_empty(), "{told:?}");
         let image = format!("busybox:{}", round + 2);
         save(&with_image("web", &image));
-        assert_eq!(rig.next().await.0, "File Remove web-n1");
-        assert_eq!(rig.next().await.0, "File Add web-n1");
-        assert_eq!(rig.images(), [image]);
+        // Who looks into the gap sees no file: whether anybody does depends on how busy the machine is.
+        while rig.images() != [image.as_str()] {
+            let (line, _) = rig.next().await;
+            assert!(["File Remove web-n1", "File Add web-n1"].contains(&line.as_str()), "{line}");
+        }
     }
 
     // Things that are no manifests beside it, and sixty that are.

@@ -13,6 +13,21 @@ use super::{
 };
 
 #[test]
+fn a_stop_signal_counts_where_the_node_knows_it() {
+    let container = json!({"name": "c", "image": "i", "lifecycle": {"stopSignal": "SIGUSR1"}});
+    assert_eq!(container_of(container.clone()).stop_signal, None);
+    let knowing = NodeFacts { stop_signals: true, ..node() };
+    assert_eq!(container_on(&knowing, container).stop_signal.as_deref(), Some("SIGUSR1"));
+    assert_eq!(container_on(&knowing, json!({"name": "c", "image": "i"})).stop_signal, None);
+}
+
+#[test]
+fn last_words_at_a_place_without_a_root_are_at_the_root() {
+    let config = container_of(json!({"name": "c", "image": "i", "terminationMessagePath": "words/last"}));
+    assert_eq!(config.mounts.last().map(|mount| mount.container_path.as_str()), Some("/words/last"));
+}
+
+#[test]
 fn a_container_carries_what_a_restarted_agent_needs_to_know() {
     let config = container_of(json!({
         "name": "c", "image": "busybox", "workingDir": "/w", "stdin": true, "tty": true,

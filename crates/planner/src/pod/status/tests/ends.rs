@@ -138,6 +138,24 @@ fn a_pod_that_goes_before_its_turn_came_has_lost_only_what_had_begun() {
     }
 }
 
+/// As upstream: the phase is the status manager's last word, and the conditions were written before it.
+#[test]
+fn a_pod_that_goes_before_it_ran_fails_with_the_conditions_that_it_had() {
+    let mut world = World::one("Always").sandbox(SandboxState::Ready);
+    world.publish();
+    let mut gone = world.with(|w| w.runtime = PodRuntime::default()).ends();
+    assert_eq!(gone.phase(), FAILED);
+    assert_eq!(gone.container()["state"]["terminated"]["reason"], "ContainerStatusUnknown");
+    for kind in ["Ready", "ContainersReady"] {
+        let condition = gone.condition(kind);
+        let told = (&condition["reason"], &condition["message"]);
+        assert_eq!(told, (&json!("ContainersNotReady"), &json!("containers with unready status: [c]")));
+    }
+    let said = gone.json();
+    gone.publish();
+    assert_eq!(gone.json(), said, "and says the same ever after");
+}
+
 #[test]
 fn a_container_goes_by_its_own_rules() {
     let own = |policy: &str, rules: Value, code: i32| {

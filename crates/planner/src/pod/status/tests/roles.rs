@@ -5,6 +5,7 @@ use crablet_model::runtime::{ContainerState, RuntimeHandler, SandboxState};
 use serde_json::{Value, json};
 
 use super::super::super::facts::{Probed, Session};
+use super::super::super::memory::Failure;
 use super::super::super::plan::OpKey;
 use super::super::is_terminal;
 use super::world::{World, exited, failed_pull, running};
@@ -204,6 +205,24 @@ fn an_init_container_that_was_forgotten_has_done_its_work_if_the_pod_is_at_work(
     known.publish();
     let pruned = known.with(|w| w.runtime.containers.retain(|c| c.name != "i1"));
     assert_eq!(pruned.named("i1"), before);
+}
+
+#[test]
+fn a_sidecar_that_ends_well_is_shown_as_ended_until_it_runs_again() {
+    let shown = |code| {
+        let world =
+            with("Always", &[("c", running()), ("s", exited(code)), ("i2", exited(0)), ("i1", exited(0))]);
+        let failure = Failure {
+            reason: "PostStartHookError".to_owned(),
+            message: "no".to_owned(),
+            count: 1,
+            failed_at: world.now,
+            retry_at: world.now,
+        };
+        world.with(|w| drop(w.memory.failures.insert("s".to_owned(), failure))).named("s")["state"].clone()
+    };
+    assert_eq!(shown(0)["terminated"]["reason"], "Completed");
+    assert_eq!(shown(1)["waiting"]["reason"], "PostStartHookError");
 }
 
 #[test]

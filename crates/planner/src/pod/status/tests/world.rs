@@ -4,7 +4,9 @@ use crablet_model::runtime::{Container, ContainerState, Exit, PodRuntime, Sandbo
 use crablet_model::{PodRef, PodUid};
 use serde_json::{Value, json};
 
-use super::super::super::facts::{Ending, NodeFacts, Operation, Probed, Probes, Session, Verdict};
+use super::super::super::facts::{
+    CgroupKind, Ending, NodeFacts, Operation, Probed, Probes, Session, Verdict,
+};
 use super::super::super::memory::{self, CrashLoop, PullBackOff};
 use super::super::super::plan::OpKey;
 use super::super::super::resize::Grants;
@@ -48,6 +50,8 @@ impl World {
             node: NodeFacts {
                 runtime_name: "containerd".to_owned(),
                 max_crash_loop_seconds: 300,
+                cpu_cfs_quota: true,
+                pod_cgroups: CgroupKind::V1,
                 ..Default::default()
             },
             now: at(NOW),
@@ -202,6 +206,7 @@ pub(super) fn instance(name: &str, id: &str, restart_count: u32, state: Containe
         termination_file: None,
         user: None,
         resources: None,
+        stop_signal: None,
     }
 }
 
