@@ -142,8 +142,8 @@ pub fn a_claim_of_the_driver_is_mounted(room: &Room<'_>) -> Result<()> {
         "data",
     ))?;
     room.create_ready(&with_claim("two", &format!("cat /data/one; {QUIET}"), "data"))?;
-    ensure_has(&room.kubectl(&["logs", "one"])?, &["hello"])?;
-    ensure_has(&room.kubectl(&["logs", "two"])?, &["one"])?;
+    room.says("one", "hello")?;
+    room.says("two", "one")?;
 
     let uid = room.get("pod/one")?["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
     let published = seen(&handle, "NodePublishVolume")?;
@@ -183,7 +183,7 @@ pub fn an_inline_volume_lives_with_its_pod(room: &Room<'_>) -> Result<()> {
     } }]);
     pod["spec"]["containers"][0]["volumeMounts"] = json!([{ "name": "data", "mountPath": "/data" }]);
     room.create_ready(&pod)?;
-    ensure_has(&room.kubectl(&["logs", "scratch"])?, &["mine"])?;
+    room.says("scratch", "mine")?;
     let uid = room.get("pod/scratch")?["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
     let handle = format!("csi-{}", crablet_testbed::sha256::hex(format!("{uid}data").as_bytes()));
     let published = seen(&handle, "NodePublishVolume")?;
@@ -212,7 +212,7 @@ pub fn a_volume_is_a_device(room: &Room<'_>) -> Result<()> {
     container["volumeMounts"] = Value::Null;
     container["volumeDevices"] = json!([{ "name": "data", "devicePath": "/dev/disk" }]);
     room.create_ready(&pod)?;
-    ensure_has(&room.kubectl(&["logs", "writer"])?, &["on the disk"])?;
+    room.says("writer", "on the disk")?;
     room.delete(&["pod", "writer"])?;
     is_let_go_of(room, "disk")
 }
@@ -223,7 +223,7 @@ pub fn a_group_owns_the_files_of_a_driver(room: &Room<'_>) -> Result<()> {
     let mut pod = with_claim("grouped", &format!("stat -c %g /data; touch /data/mine; {QUIET}"), "shared");
     pod["spec"]["securityContext"] = json!({ "fsGroup": 4321, "runAsUser": 1000, "runAsGroup": 1000 });
     room.create_ready(&pod)?;
-    ensure_has(&room.kubectl(&["logs", "grouped"])?, &["4321"])?;
+    room.says("grouped", "4321")?;
     room.delete(&["pod", "grouped"])?;
     is_let_go_of(room, "shared")
 }

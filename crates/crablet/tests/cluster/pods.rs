@@ -28,7 +28,7 @@ pub fn a_pod_runs_and_can_be_looked_at(room: &Room<'_>) -> Result<()> {
     let at: SocketAddr = format!("{address}:{}", images::WEB_PORT).parse()?;
     let page = http::tcp(at, "GET", "/", Deadline::after(Duration::from_secs(20)))?.text()?;
     ensure!(page == images::WEB_PAGE, "the page is {page:?}");
-    ensure_has(&room.kubectl(&["logs", "web"])?, &["response:200"])?;
+    room.says("web", "response:200")?;
 
     for reason in ["Scheduled", "Pulled", "Created", "Started"] {
         room.event("pod/web", reason)?;

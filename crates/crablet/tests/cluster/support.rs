@@ -222,6 +222,11 @@ impl<'a> Room<'a> {
         Ok(())
     }
 
+    /// Waits until the pod's log has it: who is ready has not said anything yet.
+    pub fn says(&self, pod: &str, text: &str) -> Result<()> {
+        self.until(&format!("`{pod}` says `{text}`"), || Ok(self.kubectl(&["logs", pod])?.contains(text)))
+    }
+
     /// What a person would look at when something is wrong here.
     pub fn state(&self) -> String {
         let said = |args: &[&str]| self.kubectl(args).unwrap_or_else(|error| format!("{error:#}"));
