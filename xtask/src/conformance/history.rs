@@ -11,7 +11,8 @@ use super::options::Options;
 use super::results::{Table, table_name};
 use crate::cluster::Which;
 
-const FILE: &str = "whole-runs.tsv";
+/// Not a table of specs, so not called `tsv` as those are.
+const FILE: &str = "whole-runs.txt";
 const HEADING: &str = "run\tend\tminutes\tpassed\tfailed\tskipped\tupstream passes, crablet fails";
 
 /// Notes a whole run that is over. `known` has upstream's results.
