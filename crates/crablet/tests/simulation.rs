@@ -22,7 +22,7 @@ use sim::{Broken, mutants};
 
 const SEEDS: u64 = 2_500;
 const CLUSTER_SEEDS: u64 = 1_200;
-const CROWDED_SEEDS: u64 = 100;
+const CROWDED_SEEDS: u64 = 800;
 const THREADS: usize = 2;
 /// How many lines of a failing night's trace are printed.
 const TAIL: usize = 60;

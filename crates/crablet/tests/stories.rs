@@ -36,6 +36,8 @@ use stories::teller;
 
 /// Fewer, and somebody has lost some.
 const LEAST: usize = 120;
+/// More of them, and it is not chance that they differ.
+const MOST_TOLD_AGAIN: usize = 20;
 
 #[test]
 fn what_happens_to_pods_happens_with_both_kubelets() {
@@ -69,39 +71,62 @@ fn compare() -> Result<()> {
     };
     let tales: Vec<Tale> = tales.into_iter().filter(chosen).collect();
 
-    let (theirs, ours) = both(&tales)?;
-    let differences: Vec<String> = tales.iter().flat_map(|tale| differences(tale, &ours, &theirs)).collect();
+    let cluster = Cluster::start(ClusterOptions::new(Flavor::Pinned))?;
+    let told = both(&cluster, &tales)?;
+    let mut found = found(&tales, &told);
+    // Among dozens of others a story may come too late for what it is about. Told again by fewer, it does not.
+    let doubtful: Vec<Tale> =
+        tales.iter().filter(|tale| found.iter().any(|(name, _)| *name == tale.name)).cloned().collect();
+    if (1..=MOST_TOLD_AGAIN).contains(&doubtful.len()) {
+        for (_, line) in &found {
+            eprintln!("differs: {line}");
+        }
+        let told = (
+            teller::tell(&cluster, &Kubelet::Upstream, &doubtful)?,
+            teller::tell(&cluster, &crablet(), &doubtful)?,
+        );
+        found = self::found(&doubtful, &told);
+    }
+    cluster.stop()?;
+    let lines: Vec<String> = found.into_iter().map(|(_, line)| line).collect();
     ensure!(
-        differences.is_empty(),
+        lines.is_empty(),
         "crablet and upstream's kubelet differ in {} places:\n{}",
-        differences.len(),
-        differences.join("\n")
+        lines.len(),
+        lines.join("\n")
     );
-    eprintln!("{} stories compared", tales.len());
+    eprintln!("{} stories compared, {} of them twice", tales.len(), doubtful.len());
     Ok(())
+}
+
+/// Names of stories, each with a line for a place where they differ.
+fn found(tales: &[Tale], (theirs, ours): &(Told, Told)) -> Vec<(String, String)> {
+    let lines = tales.iter().flat_map(|tale| {
+        let found = differences(tale, ours, theirs).into_iter();
+        found.map(|line| (tale.name.clone(), line))
+    });
+    lines.collect()
 }
 
 /// Told by upstream's kubelet and by Crablet. With `CRABLET_TEST_KEPT=<folder>` what upstream's told last time is taken
 /// from there, where it is, and kept there.
-fn both(tales: &[Tale]) -> Result<(Told, Told)> {
+fn both(cluster: &Cluster, tales: &[Tale]) -> Result<(Told, Told)> {
     let kept =
         std::env::var_os("CRABLET_TEST_KEPT").map(|folder| PathBuf::from(folder).join("upstream.json"));
     let known = kept.as_ref().filter(|path| path.exists());
     let known: Option<Told> =
         known.map(|path| Ok::<_, anyhow::Error>(serde_json::from_slice(&fs::read(path)?)?)).transpose()?;
-    let cluster = Cluster::start(ClusterOptions::new(Flavor::Pinned))?;
     let theirs = match known {
         Some(known) => known,
-        None => teller::tell(&cluster, &Kubelet::Upstream, tales)?,
+        None => teller::tell(cluster, &Kubelet::Upstream, tales)?,
     };
     if let Some(path) = &kept {
         fs::write(path, serde_json::to_vec_pretty(&theirs)?)?;
     }
-    let ours = teller::tell(&cluster, &crablet(), tales)?;
+    let ours = teller::tell(cluster, &crablet(), tales)?;
     if let Some(path) = &kept {
         fs::write(path.with_file_name("crablet.json"), serde_json::to_vec_pretty(&ours)?)?;
     }
-    cluster.stop()?;
     Ok((theirs, ours))
 }
 

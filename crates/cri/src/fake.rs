@@ -62,6 +62,9 @@ pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 /// keeps the container from starting.
 pub type WriteFile = Arc<dyn Fn(&str, &[u8]) -> std::result::Result<(), String> + Send + Sync>;
 
+/// How the runtime makes the folder of a mount whose source is not there; says whether it did.
+pub type MakeSource = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
 /// What kind of runtime this is.
 #[derive(Clone, Debug)]
 pub struct RuntimeSettings {

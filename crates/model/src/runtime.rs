@@ -128,17 +128,30 @@ pub struct PodRuntime {
 
 impl PodRuntime {
     /// Sandboxes by attempt, then age, then id, as upstream sorts them. Containers by restart count first, where upstream has
-    /// their age first: of one container it is the same, unless the clock was set back.
+    /// their age first: of one container it is the same, unless the clock was set back. What a call made that nobody waited
+    /// for any longer, beside an instance that runs, comes last.
     pub fn sorted(mut self) -> Self {
+        let late = self.latecomers();
         self.sandboxes.sort_by(|a, b| {
             (b.attempt, b.created_at).cmp(&(a.attempt, a.created_at)).then_with(|| a.id.cmp(&b.id))
         });
         self.containers.sort_by(|a, b| {
-            (b.restart_count, b.created_at)
-                .cmp(&(a.restart_count, a.created_at))
+            let is_late = |c: &Container| late.contains(&c.id);
+            (is_late(a), b.restart_count, b.created_at)
+                .cmp(&(is_late(b), a.restart_count, a.created_at))
                 .then_with(|| a.id.cmp(&b.id))
         });
         self
+    }
+
+    /// Ids of instances that were only created while another one of the same container runs beside them.
+    fn latecomers(&self) -> Vec<String> {
+        let runs_beside = |late: &Container| {
+            let same = |c: &&Container| c.name == late.name && c.sandbox_id == late.sandbox_id;
+            self.containers.iter().filter(same).any(|c| c.state.is_running())
+        };
+        let created = self.containers.iter().filter(|c| c.state == ContainerState::Created);
+        created.filter(|c| runs_beside(c)).map(|c| c.id.clone()).collect()
     }
 
     pub fn is_empty(&self) -> bool {

@@ -51,6 +51,13 @@ impl Cluster {
         }
     }
 
+    /// What an agent has told of a static pod, if its mirror was made for just this form of it.
+    pub fn status_of_mirror(&self, id: &PodRef, hash: &str) -> Option<api::PodStatus> {
+        let told = self.statuses.of_mirror(id).filter(|_| self.mirrors.is_for(id, hash))?;
+        let told: api::PodStatus = serde_json::from_slice(&told).ok()?;
+        Some(told).filter(|status| status.start_time.is_some())
+    }
+
     pub fn gone(&self, id: &PodRef) {
         self.statuses.gone(id);
         self.mirrors.gone(id);

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `limits` | how many pulls run and begin |
 //! | `credentials` | what a pod may pull with: its secrets, the node's files, programs that know |
+//! | `missing` | tells of secrets that are not there, though nobody needs them yet |
 //! | `keyring`, `glob` | which credentials fit an image |
 //! | `docker_config` | credentials in Docker's files |
 //! | [`providers`] | programs that know credentials |
@@ -18,6 +19,7 @@ mod docker_config;
 mod glob;
 mod keyring;
 mod limits;
+mod missing;
 pub mod providers;
 mod records;
 #[cfg(test)]
@@ -47,6 +49,7 @@ use self::credentials::Credentials;
 use self::docker_config::NodeFiles;
 use self::keyring::Credential;
 use self::limits::Limits;
+use self::missing::Missing;
 use self::providers::Providers;
 use self::providers::config::Provider;
 use self::providers::{Known as KnownProvider, ServiceAccounts};
@@ -92,7 +95,8 @@ pub struct Images {
     runtime: Arc<dyn Runtime>,
     events: Arc<dyn EventSink>,
     clock: Arc<dyn Clock>,
-    credentials: Credentials,
+    credentials: Arc<Credentials>,
+    missing: Missing,
     verification: Verification,
     records: Records,
     /// What an earlier life began was looked at.
@@ -129,13 +133,14 @@ impl Images {
         let known = settings.providers.into_iter().map(KnownProvider::new).collect();
         Self {
             records: Records::new(files.clone(), &settings.root),
-            credentials: Credentials {
+            credentials: Arc::new(Credentials {
                 providers: Providers { known, objects: objects.clone(), accounts },
                 objects,
                 events: events.clone(),
                 files,
                 node: NodeFiles::new(&settings.docker),
-            },
+            }),
+            missing: Missing::default(),
             verification: settings.verification,
             recovered: OnceCell::new(),
             limits: std::sync::Mutex::new(Limits::new(&settings.pulls)),
@@ -206,7 +211,7 @@ impl Images {
                 false => "already present on machine",
             };
             if offered.is_none() && !wanted.of_volume {
-                self.credentials.tell_missing(wanted.pod, wanted.spec).await;
+                self.missing.tell(&self.credentials, wanted.pod, wanted.spec);
             }
             self.tell(wanted, event_reason::PULLED, format!("Container image \"{image}\" {text}"));
             return Ok(prepared(present.id.clone(), Some(&present)));

@@ -131,6 +131,16 @@ impl Mirrors {
         self.wake.notify_one();
     }
 
+    pub fn is_listed(&self) -> bool {
+        self.lock().listed
+    }
+
+    /// Whether there is a mirror that was made for this form of the pod.
+    pub fn is_for(&self, id: &PodRef, hash: &str) -> bool {
+        let name = (id.namespace.clone(), id.name.clone());
+        self.lock().mirrors.get(&name).is_some_and(|mirror| mirror.hash == hash)
+    }
+
     /// Every source has spoken: what no static pod is known for has none.
     pub fn sources_ready(&self) {
         let mut inner = self.lock();

@@ -187,13 +187,16 @@ impl Pleg {
 
     async fn polling(&self, seen: &mut Option<Seen>) -> Ended {
         let mut pace = FAST_RELIST;
-        let mut asked = Instant::now();
+        let (mut asked, mut told) = (Instant::now(), Instant::now());
         loop {
             let forced = tokio::select! {
                 biased;
-                () = sleep(pace) => false,
+                () = sleep(pace) => told.elapsed() >= SAFETY_RELIST,
                 () = self.relist_now.notified() => true,
             };
+            if forced {
+                told = Instant::now();
+            }
             let every =
                 if self.is_well() { self.status_pace.min(STATUS_AT_REST) } else { STATUS_WHEN_UNWELL };
             if asked.elapsed() >= every {

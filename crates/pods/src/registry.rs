@@ -6,43 +6,45 @@
 //! | module | what it does |
 //! |---|---|
 //! | `lines` | who begins next, and what happens when a worker has ended |
+//! | `records` | what an earlier life of the agent knew of a pod, before it begins |
 //! | `judging` | whether the node lets a new pod run, and who makes room for it |
 //! | `resizing` | whether a pod that runs gets the resources that it asks for now |
 //! | `terms` | the little of a pod that says when it came and how it ends |
+//! | `wants` | what becomes of a pod that a source has, or has no longer |
 //! | `leftovers` | what dead pods left on disk |
 
 mod judging;
 mod leftovers;
 mod lines;
+mod records;
 mod resizing;
 mod terms;
+mod wants;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_apiserver::ObjectKey;
-use crablet_model::{PodRef, PodUid, api};
-use crablet_planner::pod::{Ending, Memory, NodeFacts, Wish};
+use crablet_model::{PodRef, PodUid};
+use crablet_planner::pod::{Ending, NodeFacts};
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::Instant;
 
-use self::judging::{REJECTED, Standing, Told};
+use self::judging::Told;
 use self::leftovers::leftovers;
-use self::lines::{Handle, Waiting, assignment, line_of};
+use self::lines::{Handle, Waiting};
 use self::resizing::Resizes;
-use self::terms::Terms;
 use crate::admission::Admission;
 use crate::order::Order;
 use crate::pleg::Hint;
-use crate::record;
-use crate::sources::{DesiredPod, Op, PodUpdate, Source};
+use crate::sources::{Op, PodUpdate, Source};
 use crate::worker::{Left, Shared};
 
-/// A disk that does not give a pod's record by then is not waited for any longer.
-const RECORD_PATIENCE: Duration = Duration::from_secs(5);
+/// What dead pods left is not looked for more often than this; a relist at rest comes every minute.
+const SWEEP: Duration = Duration::from_secs(45);
 
 pub struct Registry {
     shared: Arc<Shared>,
@@ -72,7 +74,8 @@ pub struct Registry {
     /// Everything that an earlier life of the agent began is known, and counts.
     settled: bool,
     in_runtime: Option<BTreeMap<PodUid, PodRef>>,
-    swept: bool,
+    /// When what dead pods left was looked for last.
+    swept: Option<Instant>,
     /// Pods that no source has are somebody else's business.
     leaves_strangers: bool,
     tasks: JoinSet<(PodUid, Ended)>,
@@ -115,7 +118,7 @@ impl Registry {
             inquiries: JoinSet::new(),
             settled: false,
             in_runtime: None,
-            swept: false,
+            swept: None,
             leaves_strangers: false,
             tasks: JoinSet::new(),
             helpers: JoinSet::new(),
@@ -220,176 +223,6 @@ impl Registry {
         }
     }
 
-    /// A source wants this pod, for the first time or in another form.
-    fn want(&mut self, pod: DesiredPod, is_static: bool) {
-        self.tell_neighbours(&pod, is_static);
-        if !self.is_known(&pod.id.uid) {
-            self.read_record(pod.id.clone(), is_static);
-        }
-        if !self.unread.contains(&pod.id.uid) {
-            self.shared.view.set_pod(&pod.id, Some(pod.json.clone()), true);
-        }
-        let now = self.shared.clock.now();
-        let terms = Terms::of(&pod.json);
-        let asked_to_go = if is_static { None } else { terms.deletion(now) };
-        if terms.is_over() {
-            self.resizes.room();
-        }
-        self.look_at_shrinking(&pod);
-        let known = self.workers.get(&pod.id.uid).map(|handle| handle.assignment.borrow().pending.clone());
-        let granted = known.map(|known| self.granted(&pod, Some(&known)));
-        match self.workers.get_mut(&pod.id.uid) {
-            Some(handle) if handle.is_ending() && asked_to_go.is_none() => {
-                handle.again = Some(pod);
-                handle.assignment.send_if_modified(|known| {
-                    let was_wanted = std::mem::replace(&mut known.again, is_static);
-                    was_wanted != is_static
-                });
-            }
-            Some(handle) => {
-                let wish = asked_to_go.map_or(Wish::Run, Wish::End);
-                handle.assignment.send_modify(|known| {
-                    let (verdict, earlier) = (known.verdict.take(), known.granted);
-                    *known = assignment(&pod, is_static, wish, verdict, granted);
-                    known.granted = earlier;
-                });
-            }
-            None => {
-                let line = self.waiting.entry(line_of(&pod.id, is_static)).or_default();
-                match line.iter_mut().find(|w| w.pod.id.uid == pod.id.uid) {
-                    Some(waiting) => waiting.pod = pod,
-                    None => line.push_back(Waiting::new(pod, is_static, terms.created())),
-                }
-                self.advance_all();
-            }
-        }
-    }
-
-    /// Those who watch what a pod refers to, or show it elsewhere.
-    fn tell_neighbours(&self, pod: &DesiredPod, is_static: bool) {
-        self.shared.hands.volumes.pod_changed(&pod.id, &pod.json);
-        match &self.shared.cluster {
-            Some(cluster) if is_static => cluster.mirrors.wanted(&pod.id, &pod.json),
-            Some(_) => {
-                // Whatever the pod refers to is on its way while its record is read.
-                if let Ok(decoded) = serde_json::from_slice(&pod.json) {
-                    self.shared.hands.objects.register(&decoded);
-                }
-            }
-            None => {}
-        }
-    }
-
-    fn read_record(&mut self, id: PodRef, is_static: bool) {
-        self.unread.insert(id.uid.clone());
-        let (shared, tell) = (self.shared.clone(), self.tell.clone());
-        self.helpers.spawn(async move {
-            let path = shared.hands.folders.record(&id);
-            let record = timeout(RECORD_PATIENCE, record::load_patiently(&*shared.hands.files, &path))
-                .await
-                .ok()
-                .flatten();
-            let mut memory = record.map(|(_, memory)| memory).unwrap_or_default();
-            // As upstream: a static pod that was not let in is judged again by the next life of the agent.
-            let rejected =
-                memory.verdict.as_ref().is_some_and(|verdict| verdict.message.starts_with(REJECTED));
-            if is_static && rejected && shared.hands.files.remove_file(&path).await.is_ok() {
-                memory = Memory::default();
-            }
-            let (status, ending) = (memory.status.map(Box::new), memory.ending.filter(|end| end.forget));
-            let verdict = memory.verdict.is_some();
-            if let Some(tell) = tell.upgrade() {
-                // Fails only when the registry has gone.
-                let _ = tell.send(Hint::Remembered { id, status, ending, verdict }).await;
-            }
-        });
-    }
-
-    /// Whether everything that an earlier life of the agent began is known.
-    fn settle(&mut self) {
-        if self.settled || !self.sources_ready() || !self.unread.is_empty() {
-            return;
-        }
-        self.settled = true;
-        let waiting = self.waiting.values().flatten().map(|waiting| &waiting.pod.id.uid);
-        let known = self.workers.keys().chain(waiting).cloned().collect();
-        self.shared.hands.ledgers.keep(&known);
-    }
-
-    fn remembered(&mut self, id: &PodRef, status: Option<&api::PodStatus>, condemned: bool) {
-        self.unread.remove(&id.uid);
-        self.settle();
-        let waiting = self.waiting.values_mut().flatten().find(|w| w.pod.id.uid == id.uid);
-        if let Some(waiting) = waiting {
-            self.shared.view.set_pod(id, Some(waiting.pod.json.clone()), true);
-            if let Some(status) = status {
-                self.shared.view.set_status(id, status);
-                // It was let in, or condemned, by an earlier life of the agent: the record says which.
-                waiting.standing = Standing::LetIn;
-                let json = waiting.pod.json.clone();
-                if let Some(pod) = serde_json::from_slice(&json).ok().filter(|_| !condemned) {
-                    let pod = self.as_granted(&id.uid, pod);
-                    self.count(&id.uid, &pod);
-                }
-            }
-        }
-        self.tell_if_all_are_known();
-        self.advance_all();
-    }
-
-    /// No source wants this pod any more.
-    fn unwant(&mut self, pod: &DesiredPod, is_static: bool) {
-        if let Some(cluster) = self.shared.cluster.as_ref().filter(|_| is_static) {
-            cluster.mirrors.unwanted(&pod.id);
-        }
-        // As upstream: what no source has takes no part of the node, though something of it may still run.
-        if self.admission.discount(&pod.id.uid).is_some() {
-            self.resizes.room();
-        }
-        if !self.unread.contains(&pod.id.uid) {
-            self.shared.view.set_pod(&pod.id, None, false);
-        }
-        if self.leave_line(&pod.id, is_static) && !self.workers.contains_key(&pod.id.uid) {
-            self.forget(&pod.id);
-            // An earlier life of the agent may have started it.
-            self.end_orphans();
-        }
-        let now = self.shared.clock.now();
-        if let Some(handle) = self.workers.get_mut(&pod.id.uid) {
-            handle.again = None;
-            self.half_ended.remove(&pod.id.uid);
-            handle.assignment.send_if_modified(|a| match &mut a.wish {
-                // It was asked to go, and now it may be forgotten.
-                Wish::End(end) => {
-                    let was_wanted = std::mem::take(&mut a.again);
-                    !std::mem::replace(&mut end.forget, true) || was_wanted
-                }
-                Wish::Run => {
-                    a.wish = Wish::End(Ending {
-                        since: now,
-                        grace_seconds: Terms::of(&pod.json).grace_seconds(),
-                        forget: true,
-                        why: "its source no longer has the pod".to_owned(),
-                    });
-                    true
-                }
-            });
-        }
-    }
-
-    /// Nothing is left of the pod.
-    fn forget(&mut self, id: &PodRef) {
-        self.shared.hands.ledgers.forget(&id.uid);
-        self.resizes.forget(&id.uid);
-        self.admission.discount(&id.uid);
-        self.shared.view.remove(&id.uid);
-        self.shared.hands.objects.forget(&id.uid);
-        if let Some(cluster) = &self.shared.cluster {
-            cluster.statuses.forget(&id.uid);
-            cluster.mirrors.ended(id);
-        }
-    }
-
     fn hint(&mut self, hint: Hint) {
         match hint {
             Hint::Changed { uid, id, kind } => match self.workers.get(&uid) {
@@ -448,15 +281,17 @@ impl Registry {
         self.waiting.values().flatten().any(|w| w.pod.id.uid == *uid)
     }
 
-    /// Once, when it is known what is wanted and what runs: looks for folders of pods that are neither.
+    /// Looks for folders of pods that are neither wanted nor run: once that is known, and now and then after that, because
+    /// a runtime that comes back late to a pod that has gone makes its folders anew.
     fn sweep(&mut self) {
-        if self.swept || self.leaves_strangers || !self.sources_ready() {
+        let is_early = self.swept.is_some_and(|last| last.elapsed() < SWEEP);
+        if is_early || self.leaves_strangers || !self.sources_ready() {
             return;
         }
         let Some(running) = &self.in_runtime else {
             return;
         };
-        self.swept = true;
+        self.swept = Some(Instant::now());
         let known: BTreeSet<PodUid> = self
             .workers
             .keys()

@@ -164,6 +164,12 @@ impl Statuses {
         self.wake.notify_one();
     }
 
+    /// The status of a static pod's mirror, as JSON.
+    pub fn of_mirror(&self, id: &PodRef) -> Option<Arc<[u8]>> {
+        let inner = self.lock();
+        inner.copies.get(&name_of(id)).filter(|copy| copy.is_mirror).map(|copy| copy.status.clone())
+    }
+
     /// The API server no longer has this.
     pub fn gone(&self, id: &PodRef) {
         let mut inner = self.lock();

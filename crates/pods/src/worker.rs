@@ -19,12 +19,11 @@ use crablet_cri::{CriError, Runtime};
 use crablet_host::Clock;
 use crablet_model::allocation::Allocation;
 use crablet_model::events::Event;
-use crablet_model::hash::fnv1a_128;
 use crablet_model::names::event_reason;
 use crablet_model::runtime::PodRuntime;
 use crablet_model::{PodRef, api};
 use crablet_planner::pod::{
-    Action, Facts, Grants, Memory, NodeFacts, OpKey, Pending, Plan, Session, Urgency, Verdict, Wish,
+    Action, Facts, Grants, Memory, NodeFacts, OpKey, Pending, Plan, Session, Verdict, Wish,
 };
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -35,20 +34,23 @@ use crate::PlanFn;
 use crate::cluster::Cluster;
 use crate::events::EventSink;
 use crate::hands::{Hands, Performed};
-use crate::inspect::{log_attempts, read_last_words};
+use crate::inspect::read_last_words;
 use crate::nudge::Nudge;
 use crate::order::Order;
 use crate::probes::{Means, Prober};
-use crate::record;
 use crate::sight::Sight;
 use crate::view::View;
 
+mod memory;
 mod operations;
+mod takeover;
+mod telling;
 mod waiting;
 mod wishes;
 
 use operations::Running;
-use wishes::{begins_again, effective_wish, taken_over};
+use takeover::Past;
+use wishes::{begins_again, effective_wish};
 
 /// Looking at one pod takes a few quick calls. A runtime that hangs on one pod holds up that pod only.
 const INSPECT_DEADLINE: Duration = Duration::from_secs(30);
@@ -57,9 +59,6 @@ const INSPECT_RETRY_FIRST: Duration = Duration::from_secs(1);
 const INSPECT_RETRY_MAX: Duration = Duration::from_secs(10);
 /// The safety net below all events and deadlines; spread over the workers.
 const RESYNC: Duration = Duration::from_secs(600);
-/// A status that tells of a step on the way waits this long for the next step. Upstream looks at the runtime once in a
-/// second, and tells of such a step no sooner.
-const SOON: Duration = Duration::from_secs(1);
 /// What an operation of ours brings about is announced by an event just before the operation ends. One that does not
 /// end by then is not waited for.
 const ECHO: Duration = Duration::from_secs(1);
@@ -137,6 +136,8 @@ pub struct Worker {
     begun: u64,
     inspect_failures: u32,
     pause_until: Option<Timestamp>,
+    /// Whether another agent had the pod before.
+    past: Past,
     /// Since when a status waits to be told.
     untold_since: Option<Timestamp>,
     /// When to look at what an event announced, should the operation behind it not end.
@@ -191,6 +192,7 @@ impl Worker {
             begun: 0,
             inspect_failures: 0,
             pause_until: None,
+            past: Past::default(),
             untold_since: None,
             look_by: None,
             refused: None,
@@ -213,22 +215,6 @@ impl Worker {
             memory = self.recall();
             self.collect(&mut memory);
         }
-    }
-
-    /// What an earlier life of the agent left on disk.
-    async fn remember(&mut self) -> Memory {
-        let files = &*self.shared.hands.files;
-        let folders = &self.shared.hands.folders;
-        self.session.seen_attempts = log_attempts(files, &folders.logs(&self.id)).await;
-        let found = record::load_patiently(files, &folders.record(&self.id)).await;
-        let memory = found.map(|(_, memory)| memory).unwrap_or_default();
-        self.record = record::encode(&self.id, &memory);
-        self.on_disk = fnv1a_128(&self.record);
-        memory
-    }
-
-    fn recall(&self) -> Memory {
-        record::decode(&self.record).map(|(_, memory)| memory).unwrap_or_default()
     }
 
     async fn turn(&mut self, memory: Memory) -> Next {
@@ -255,8 +241,8 @@ impl Worker {
         self.session.observe(&runtime);
         let all_read = self.read_last_words(pod.as_deref(), &runtime).await;
 
-        let mut memory = taken_over(memory, pod.as_deref(), assignment.is_static);
         let now = self.shared.clock.now();
+        let mut memory = self.taken_over(memory, pod.as_deref(), assignment.is_static, &runtime, now);
         self.heed_objects(&mut memory, pod.as_deref(), now);
         self.look_at_operations();
         let mut wish = effective_wish(&assignment.wish, pod.as_deref(), &memory, &runtime);
@@ -320,25 +306,6 @@ impl Worker {
         }
     }
 
-    /// Decides whether the status waits to be told, and says so. What is not told is neither shown nor remembered: its
-    /// times are those of the turn that tells it.
-    fn hold_back(&mut self, plan: &mut Plan, told: Memory, now: Timestamp) -> bool {
-        let until = self.untold_since.unwrap_or(now).checked_add(SOON).ok().filter(|until| now < *until);
-        match (plan.urgency, until) {
-            (Urgency::WithTheNext, _) => {}
-            (Urgency::Soon, Some(until)) => {
-                self.untold_since.get_or_insert(now);
-                plan.wake_at = plan.wake_at.into_iter().chain([until]).min();
-            }
-            (Urgency::Soon | Urgency::Now, _) => {
-                self.untold_since = None;
-                return false;
-            }
-        }
-        plan.memory.status = told.status;
-        true
-    }
-
     #[expect(clippy::too_many_arguments, reason = "a turn in two halves, the second of which acts")]
     async fn carry_out(
         &mut self,
@@ -382,54 +349,6 @@ impl Worker {
         serde_json::from_slice(json)
             .inspect_err(|error| tracing::error!(%error, pod = self.id.object_ref(), podUID = %self.id.uid, "a pod's own JSON does not decode"))
             .ok()
-    }
-
-    /// To disk, before anything of it is acted on. A disk that is full does not keep a pod from ending: it is said, and
-    /// the next turn tries again.
-    async fn save(&mut self, memory: &Memory, cleaning: bool) {
-        self.record = record::encode(&self.id, memory);
-        let digest = fnv1a_128(&self.record);
-        if self.saved && digest == self.on_disk {
-            return;
-        }
-        if cleaning {
-            return; // the folder is going away
-        }
-        let hands = &self.shared.hands;
-        let path = hands.folders.record(&self.id);
-        match record::save(&*hands.files, &path, &self.record).await {
-            Ok(()) => (self.saved, self.on_disk) = (true, digest),
-            Err(error) => {
-                self.saved = false;
-                tracing::error!(path = %path.display(), %error, pod = self.id.object_ref(), podUID = %self.id.uid, "could not write a pod's record");
-            }
-        }
-    }
-
-    fn publish(&self, status: &api::PodStatus, is_static: bool, released: bool) {
-        let json = serde_json::to_vec(status).unwrap_or_default();
-        let json = match self.shared.view.status(&self.id.uid).filter(|known| **known == *json) {
-            Some(known) => known,
-            None => {
-                let json: Arc<[u8]> = json.into();
-                self.shared.view.set_status_json(&self.id, status, json.clone());
-                json
-            }
-        };
-        if let Some(cluster) = &self.shared.cluster {
-            cluster.statuses.publish(&self.id, is_static, status, &json, released);
-        }
-    }
-
-    /// Told once for each thing that cannot be done.
-    fn announce_refusal(&mut self, refused: Option<&Arc<str>>) {
-        if self.refused.as_ref() != refused {
-            self.refused = refused.cloned();
-            if let Some(text) = refused {
-                let text = format!("Crablet cannot run this pod yet: {text}");
-                self.shared.events().emit(Event::warning(&self.id, event_reason::FAILED_VALIDATION, text));
-            }
-        }
     }
 
     fn inspection_failed(&mut self, error: &CriError) -> Next {

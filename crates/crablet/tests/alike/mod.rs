@@ -20,7 +20,6 @@ struct Meant {
     why: &'static str,
 }
 
-/// UIDs of static pods differ as well, and are masked as all ids are: both kubelets hash the manifest, each in its way.
 const MEANT: &[Meant] = &[Meant {
     part: "",
     path: "/host_id",
@@ -46,7 +45,7 @@ pub fn status(status: Value, own: &[Own]) -> Value {
 }
 
 /// Of a pod that has ended, upstream shows what is left of its cgroup at the moment at which it looks: all, a part, nothing.
-fn forget_cgroup(status: &mut Value) {
+pub fn forget_cgroup(status: &mut Value) {
     let has_ended = status["phase"] == "Succeeded" || status["phase"] == "Failed";
     let Some(resources) = status["resources"].as_object_mut() else { return };
     let mut forget = |list: &str, name: &str, always: bool| {

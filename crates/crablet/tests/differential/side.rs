@@ -18,7 +18,7 @@ use crate::alike;
 /// Longer than anything takes on a busy machine; who waits this long has failed.
 const PATIENCE: Duration = Duration::from_secs(300);
 const NODE: &str = "node";
-const NAMESPACE: &str = "corpus";
+pub const NAMESPACE: &str = "corpus";
 /// Reasons of events that a pod's end brings.
 const AT_THE_END: [&str; 2] = ["Killing", "FailedPreStopHook"];
 /// As many pods as there are addresses for.
@@ -94,7 +94,7 @@ impl Seen {
 }
 
 /// Gives all the pods to one kubelet, a batch after the other: there are not addresses for all of them at once.
-pub fn run(cluster: &Cluster, kubelet: Kubelet, cases: &[Case]) -> Result<Seen> {
+pub fn run(cluster: &Cluster, kubelet: Kubelet, cases: &[&Case]) -> Result<Seen> {
     let (begin, name) = (Instant::now(), kubelet.name());
     let folder = cluster.dir();
     let (listen, socket) = (folder.join(format!("{name}.sock")), cluster.containerd().scratch().socket());
@@ -134,14 +134,14 @@ pub fn run(cluster: &Cluster, kubelet: Kubelet, cases: &[Case]) -> Result<Seen> 
 }
 
 /// A profile of seccomp that forbids nothing.
-fn put_profile(node: &Node) -> Result<()> {
+pub fn put_profile(node: &Node) -> Result<()> {
     let folder = node.home().join("root/seccomp/corpus");
     fs::create_dir_all(&folder)?;
     Ok(fs::write(folder.join("allow.json"), r#"{"defaultAction": "SCMP_ACT_ALLOW"}"#)?)
 }
 
 /// What the pods refer to, unless it is there.
-fn create_objects(cluster: &Cluster) -> Result<()> {
+pub fn create_objects(cluster: &Cluster) -> Result<()> {
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
     feed(cluster, &["apply", "-f", "-"], &namespace.to_string())?;
     // No pod is admitted before.
@@ -151,7 +151,7 @@ fn create_objects(cluster: &Cluster) -> Result<()> {
     feed(cluster, &["apply", "--namespace", NAMESPACE, "-f", "-"], &corpus::objects()?)
 }
 
-fn create_pods(cluster: &Cluster, cases: &[Case]) -> Result<()> {
+pub fn create_pods(cluster: &Cluster, cases: &[&Case]) -> Result<()> {
     let pods: Vec<Value> = cases
         .iter()
         .map(|case| {
@@ -166,12 +166,12 @@ fn create_pods(cluster: &Cluster, cases: &[Case]) -> Result<()> {
 }
 
 /// A folder of the node for pods.
-fn scratch(cluster: &Cluster) -> PathBuf {
+pub fn scratch(cluster: &Cluster) -> PathBuf {
     cluster.dir().join("corpus")
 }
 
 /// Each pod in the state that its case is about.
-fn settled(cluster: &Cluster, cases: &[Case]) -> Result<BTreeMap<String, Value>> {
+pub fn settled(cluster: &Cluster, cases: &[&Case]) -> Result<BTreeMap<String, Value>> {
     let watch = Watch::start(cluster, NAMESPACE)?;
     let mut known = Known::default();
     let mut caught: BTreeMap<String, Value> = BTreeMap::new();
@@ -247,7 +247,7 @@ fn add_ephemeral(cluster: &Cluster, pod: &Value, containers: &Value) -> Result<(
     feed(cluster, &["replace", "--raw", &path, "-f", "-"], &pod.to_string()).with_context(|| name.to_owned())
 }
 
-fn pods(cluster: &Cluster) -> Result<BTreeMap<String, Value>> {
+pub fn pods(cluster: &Cluster) -> Result<BTreeMap<String, Value>> {
     let name = |pod: &Value| pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     Ok(items(cluster, "pods")?.into_iter().map(|pod| (name(&pod), pod)).collect())
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use crablet_host::fake::Gate;
+use crablet_host::fake::{FakeFiles, Gate};
 use crablet_model::cgroup::limits::{CgroupLimits, CgroupNow};
 use crablet_model::cgroup::{Cgroup, CgroupDriver};
 use crablet_model::{PodUid, api};
@@ -13,6 +13,7 @@ use crablet_pods::ports::PodCgroups;
 use crablet_resources::fake::FakeCgroups;
 use crablet_resources::{CgroupHost, CgroupSettings, Cgroups};
 use crablet_volumes::fake::FakeVolumeHost;
+use crablet_volumes::port::PathKind;
 use fastrand::Rng;
 use tokio::sync::OnceCell;
 
@@ -59,6 +60,26 @@ impl Machine {
 
     pub fn fail_cgroups(&self, fail: bool) {
         self.cgroups.fail_with(fail.then_some("device or resource busy"));
+    }
+
+    /// What a mount of a pod is made of becomes a folder where it is not there; says whether it was so. Volumes have a disk
+    /// of their own here, below the same folder of the pod.
+    pub fn make_source(&self, files: &FakeFiles, path: &str) -> bool {
+        let Some((uid, below)) =
+            path.strip_prefix(&format!("{ROOT}/pods/")).and_then(|path| path.split_once('/'))
+        else {
+            return false;
+        };
+        if files.mode(path).is_some() || !self.volumes.paths_below(path).is_empty() {
+            return false;
+        }
+        if below.starts_with("volume") {
+            files.put_folder(format!("{ROOT}/pods/{uid}"));
+            self.volumes.put(path, PathKind::Folder);
+        } else {
+            files.put_folder(path);
+        }
+        true
     }
 
     /// What is held by pods: mounts, volumes' folders and files, cgroups. One line each.

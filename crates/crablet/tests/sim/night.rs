@@ -165,6 +165,8 @@ struct Seen<'a> {
     reason: String,
     /// The node has ended it for a critical one, whatever its containers made of that.
     made_room: bool,
+    /// It asks for another part of the node.
+    waits_for_room: bool,
     /// How many seconds ago the pod's own deadline passed, if it did.
     overdue: Option<i64>,
     /// The pod has a deadline, and its clock was set back since: nobody can tell any more when that was.
@@ -219,6 +221,7 @@ impl<'a> Seen<'a> {
         let left = plan.deadline.zip(passed).map(|(deadline, passed)| i64::from(deadline) - passed);
         let conditions = status.conditions.as_deref().unwrap_or_default();
         Self {
+            waits_for_room: conditions.iter().any(|c| c.type_ == "PodResizePending"),
             made_room: conditions.iter().any(|c| c.type_ == "DisruptionTarget" && c.status == "True"),
             reason: status.reason.unwrap_or_default(),
             overdue: left.filter(|left| *left <= 0).map(|left| -left),
@@ -356,18 +359,24 @@ fn did_not_begin_afresh(
 /// Restarts the agent on a quiet node: nobody may be able to tell from any pod.
 async fn restart(world: &mut World) -> Vec<Broken> {
     let containers = world.runtime.containers();
-    let refused_static = (0..world.manifests.len()).any(|pod| {
+    // The next life judges refused static pods anew, and those whose earlier life has not ended yet.
+    let judges_static = (0..world.manifests.len()).any(|pod| {
         let uid = world.uid(pod).filter(|_| !world.story.pods[pod].is_of_api());
-        uid.is_some_and(|uid| Seen::of(world, pod, &uid, &containers).is_refused())
+        uid.is_some_and(|uid| {
+            let is_ending = containers.iter().any(|c| c.uid == uid && is_being_stopped(world, c));
+            is_ending || Seen::of(world, pod, &uid, &containers).is_refused()
+        })
     });
     let stable: Vec<(String, PodUid)> = (0..world.manifests.len())
         .filter_map(|pod| Some((pod, world.uid(pod)?)))
         .filter(|(pod, uid)| {
             let seen = Seen::of(world, *pod, uid, &containers);
             let has_deadline = world.story.pods[*pod].deadline.is_some() && !phase::is_terminal(&seen.phase);
-            // The next life judges refused static pods anew, and others may have to make room for one.
+            // Others may have to make room for one of those.
             let plan = &world.story.pods[*pod];
-            let is_judged_again = refused_static && (!plan.is_of_api() || !plan.is_critical());
+            let may_make_room = judges_static && (!plan.is_of_api() || !plan.is_critical());
+            let may_get_room = seen.waits_for_room || phase::is_terminal(&seen.phase);
+            let is_judged_again = may_make_room || may_get_room && has_ended_lately(world);
             seen.is_done() && is_quiet(world, *pod, uid) && !has_deadline && !is_judged_again
         })
         .filter(|(_, uid)| !containers.iter().any(|c| c.uid == *uid && is_being_stopped(world, c)))
@@ -439,6 +448,15 @@ fn is_quiet(world: &World, pod: usize, uid: &PodUid) -> bool {
         let mut changes = trace.iter().rev().take_while(|entry| entry.elapsed >= lately);
         !changes
             .any(|entry| invariants::change_of(&entry.what).is_some_and(|of| of.uid.as_ref() == Some(uid)))
+    })
+}
+
+/// As upstream, who waits for room looks again at a start, and at last minutes after a static pod has ended.
+fn has_ended_lately(world: &World) -> bool {
+    let lately = world.elapsed().saturating_sub(READY_WITHIN);
+    world.runtime.read_trace(|trace| {
+        let mut lately = trace.iter().rev().take_while(|entry| entry.elapsed >= lately);
+        lately.any(|entry| matches!(entry.what, What::ContainerExited { .. } | What::SandboxNotReady { .. }))
     })
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crablet_model::allocation::Sizes;
 use crablet_model::api::{Pod, PodSpec, PodStatus, ResourceRequirements};
-use crablet_model::names::phase;
+use crablet_model::names::{annotation, phase};
 use crablet_model::resources::cpu_shares;
 use crablet_model::runtime::Container;
 use crablet_model::{PodRef, PodUid};
@@ -105,7 +105,7 @@ impl World {
                     self.room.broken.push(Broken::new(REFUSED, text));
                 }
             }
-            if desired && !is_over(&status) && !self.is_condemned(&uid) {
+            if desired && !is_over(&status) && !self.is_condemned(&uid) && !self.may_overdraw(&uid) {
                 taken.push(granted(&status));
             }
         }
@@ -119,6 +119,13 @@ impl World {
                 self.room.broken.push(Broken::new(GRANTED, text));
             }
         }
+    }
+
+    /// A life of the agent lets a static pod in before it has heard of those from the API server. An earlier life let them
+    /// in; they run, and are not ended because there is not room for all any more.
+    fn may_overdraw(&self, uid: &PodUid) -> bool {
+        let plan = self.changes.iter().find(|change| change.uid.as_ref() == Some(uid));
+        self.lives > 1 && plan.is_some_and(|change| !self.story.pods[change.pod].is_of_api())
     }
 
     /// Pods that the agent shows: whether anybody wants them, and their statuses.
@@ -181,7 +188,8 @@ pub fn unsettled(world: &World) -> Vec<Broken> {
         .collect();
     let mut broken = Vec::new();
     let (taken, room) = (sum(running.iter().map(|(_, status)| granted(status))), world.allocatable());
-    if !fits(taken, room) {
+    let counted = running.iter().filter(|(pod, _)| world.lives == 1 || !is_mirror(pod));
+    if !fits(sum(counted.map(|(_, status)| granted(status))), room) {
         broken.push(Broken::new(GRANTED, format!("{taken:?} of {room:?}")));
     }
     let containers = world.runtime.containers();
@@ -193,6 +201,11 @@ pub fn unsettled(world: &World) -> Vec<Broken> {
         }
     }
     broken
+}
+
+/// See [`World::may_overdraw`].
+fn is_mirror(pod: &Pod) -> bool {
+    pod.metadata.annotations.iter().flatten().any(|(name, _)| name == annotation::CONFIG_MIRROR)
 }
 
 fn is_right(

@@ -128,12 +128,7 @@ impl Story {
         let pods: Vec<_> =
             (0..rng.usize(2..=7)).map(|number| PodPlan::random_with_size(rng, number)).collect();
         let healed = Duration::from_secs(rng.u64(150..500));
-        let runtime = RuntimeSettings {
-            streams_events: rng.u8(0..3) > 0,
-            forgives_absence: rng.bool(),
-            work_time: (Duration::ZERO, Duration::from_millis(rng.u64(0..3000))),
-            ..RuntimeSettings::default()
-        };
+        let runtime = random_runtime(rng);
         let mut draft = Draft { rng, end: healed, moments: Vec::new() };
         draft.crowd(&pods);
         let mut moments = draft.moments;
@@ -155,12 +150,7 @@ impl Story {
         });
         let pods: Vec<_> = pods.collect();
         let healed = Duration::from_secs(rng.u64(150..500));
-        let runtime = RuntimeSettings {
-            streams_events: rng.u8(0..3) > 0,
-            forgives_absence: rng.bool(),
-            work_time: (Duration::ZERO, Duration::from_millis(rng.u64(0..3000))),
-            ..RuntimeSettings::default()
-        };
+        let runtime = random_runtime(rng);
         let mut draft = Draft { rng, end: healed, moments: Vec::new() };
         if kind == Kind::NoCluster {
             draft.at(Duration::ZERO, Moment::Cluster(Event::Outage(true)));
@@ -183,12 +173,7 @@ impl Story {
         };
         let pods: Vec<_> = (0..rng.usize(1..=6)).map(|number| PodPlan::random(rng, number)).collect();
         let healed = Duration::from_secs(rng.u64(300..900));
-        let runtime = RuntimeSettings {
-            streams_events: rng.u8(0..3) > 0,
-            forgives_absence: rng.bool(),
-            work_time: (Duration::ZERO, Duration::from_millis(rng.u64(0..3000))),
-            ..RuntimeSettings::default()
-        };
+        let runtime = random_runtime(rng);
         let mut story =
             Self { seed, family: Family::Standalone, kind, runtime, pods, moments: Vec::new(), healed };
         let mut draft = Draft { rng, end: healed, moments: Vec::new() };
@@ -204,6 +189,15 @@ impl Story {
         story.moments = draft.moments;
         story.moments.sort_by_key(|(at, _)| *at);
         story
+    }
+}
+
+fn random_runtime(rng: &mut Rng) -> RuntimeSettings {
+    RuntimeSettings {
+        streams_events: rng.u8(0..3) > 0,
+        forgives_absence: rng.bool(),
+        work_time: (Duration::ZERO, Duration::from_millis(rng.u64(0..3000))),
+        ..RuntimeSettings::default()
     }
 }
 
@@ -316,6 +310,11 @@ impl Draft<'_> {
                 delay: self.up_to(20),
             };
             self.sometime(Moment::Events(faults));
+        }
+        if self.chance(40) {
+            let stalls = FaultKind::Stalls(Duration::from_secs(15) + self.up_to(60));
+            let times = self.rng.u32(1..4);
+            self.sometime(Moment::Rule(CallFault::on(Call::CreateContainer, stalls).times(times)));
         }
         for _ in 0..self.rng.usize(0..3) {
             self.sometime(Moment::CutStreams);

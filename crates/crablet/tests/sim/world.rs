@@ -173,6 +173,8 @@ impl World {
         files.set_gate(Some(gate.clone()));
         runtime.set_gate(Some(gate.clone()));
         let machine = machine::Machine::new(&mut rng, gate.clone());
+        let (disk, below) = (files.clone(), machine.clone());
+        runtime.set_make_source(Arc::new(move |path| below.make_source(&disk, path)));
         if variant.forgetful_disk {
             files.add_fault(FileFault::on("write_atomic", RECORD, FileFaultKind::Forget));
         }

@@ -21,6 +21,8 @@ use super::runtime::{self, Call};
 use super::tale::Tale;
 use crate::alike;
 
+const PROBE_MET_AN_END: &str = "probe errored and resulted in unknown state: rpc error: ";
+
 pub type Aspects = BTreeMap<String, Value>;
 /// By story.
 pub type Told = BTreeMap<String, Aspects>;
@@ -123,6 +125,11 @@ impl Account {
         });
         let of = told.chain(&self.farewells);
         let of = of.filter(|event| tale.has_pod(&text(&event["involvedObject"]["name"])));
+        // What a probe says that meets the end of its container is chance, and so is whether one does.
+        let meets_the_end = |event: &Value| {
+            event["reason"] == "Unhealthy" && text(&event["message"]).contains(PROBE_MET_AN_END)
+        };
+        let of = of.filter(|event| !meets_the_end(event));
         of.map(|event| {
             let about = &event["involvedObject"];
             let message = text(&event["message"]);

@@ -38,6 +38,7 @@ use crate::differential::corpus::complete;
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stories/tales");
 pub const NODE: &str = "node";
 
+#[derive(Clone)]
 pub struct Tale {
     pub name: String,
     /// By short name; the first has none.
@@ -56,14 +57,14 @@ pub enum Absence {
     Killed,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Step {
     Create(String),
     Wait { pod: String, until: Until },
     Shell(String),
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Until {
     Ready,
     Unready,

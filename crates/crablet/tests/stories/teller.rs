@@ -24,7 +24,7 @@ use crate::differential::watch::feed;
 
 pub const NAMESPACE: &str = "stories";
 /// Longer than anything takes on a busy machine; who waits this long has failed.
-const PATIENCE: Duration = Duration::from_secs(100);
+const PATIENCE: Duration = Duration::from_secs(200);
 /// Reasons of events that a pod's end brings.
 const AT_THE_END: [&str; 2] = ["Killing", "FailedPreStopHook"];
 /// So many stories are told at a time: more, and the machine is what is tested.

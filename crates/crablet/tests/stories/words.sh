@@ -8,8 +8,8 @@ sandbox() { crictl pods -q --latest --label "io.kubernetes.pod.name=${1-$STORY}"
 process() { crictl inspect -o go-template --template '{{.info.pid}}' "$(container "$@")"; }
 pause() { crictl inspectp -o go-template --template '{{.info.pid}}' "$(sandbox "$@")"; }
 # Waiting for what containers write into the story's diary.
-until_written() { for try in $(seq 600); do grep -qs "$1" "$ROOM/diary" && return; sleep 0.1; done; echo "never written: $1" >&2; exit 1; }
-until_lines() { for try in $(seq 600); do test "$(cat "$ROOM/diary" 2> /dev/null | wc -l)" -ge "$1" && return; sleep 0.1; done; echo "never $1 lines" >&2; exit 1; }
+until_written() { for try in $(seq 1800); do grep -qs "$1" "$ROOM/diary" && return; sleep 0.1; done; echo "never written: $1" >&2; exit 1; }
+until_lines() { for try in $(seq 1800); do test "$(cat "$ROOM/diary" 2> /dev/null | wc -l)" -ge "$1" && return; sleep 0.1; done; echo "never $1 lines" >&2; exit 1; }
 until_ready() { kubectl wait "pod/${1-$STORY}" --for=condition=Ready --timeout=60s; }
 patch() { kubectl patch pod "$STORY" --type=strategic --patch "$1"; }
 patch_status() { kubectl patch pod "$STORY" --subresource=status --type=strategic --patch "$1"; }

@@ -97,7 +97,7 @@ impl FakeRuntime {
             if course.has_no_effect {
                 return Err(course.error.unwrap_or_else(unavailable));
             }
-            let progress = effect(&mut self.state());
+            let progress = self.state().stalled(course.stalls, effect);
             return match (progress, course.error) {
                 (Ok(Progress::Done(_)), Some(error)) => Err(error),
                 (Ok(Progress::Done(answer)), None) => Ok(answer),
@@ -186,6 +186,14 @@ async fn within<T>(deadline: Option<Duration>, work: impl Future<Output = Result
 }
 
 impl State {
+    /// Carries out a call whose work takes so much longer.
+    fn stalled<T>(&mut self, time: Duration, effect: impl FnOnce(&mut Self) -> T) -> T {
+        self.stall = time;
+        let result = effect(self);
+        self.stall = Duration::ZERO;
+        result
+    }
+
     fn receive(&mut self, call: Call, subject: &Subject, grace: Option<Duration>) -> Result<Course> {
         // What is due at this instant happened before the call came.
         self.run_due();

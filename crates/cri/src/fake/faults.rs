@@ -15,6 +15,8 @@ pub enum FaultKind {
     Hang { effect: bool },
     /// The call begins this much virtual time late.
     Slow(Duration),
+    /// The call is received in time, and its work takes this much longer: whatever it was for may be gone by then.
+    Stalls(Duration),
 }
 
 /// A rule: this call (any where `None`), for pods and containers of these names (any where `None`).
@@ -77,6 +79,8 @@ pub(super) struct Faults {
 #[derive(Debug, Default)]
 pub(super) struct Course {
     pub late: Duration,
+    /// Its work takes this much longer.
+    pub stalls: Duration,
     /// The error that the client gets in place of the answer.
     pub error: Option<CriError>,
     pub has_no_effect: bool,
@@ -110,6 +114,7 @@ impl Faults {
                 course.has_no_effect = !effect;
             }
             Some(FaultKind::Slow(late)) => course.late = late,
+            Some(FaultKind::Stalls(time)) => course.stalls = time,
         }
         course
     }

@@ -22,7 +22,7 @@ use super::events::Subscribers;
 use super::faults::Faults;
 use super::trace::{Cause, Subject, TraceEntry, What};
 use super::works::Work;
-use super::{Gate, Now, RuntimeSettings, WriteFile};
+use super::{Gate, MakeSource, Now, RuntimeSettings, WriteFile};
 use crate::port::{CriError, ErrorKind, Result};
 
 pub(super) struct SandboxRecord {
@@ -203,6 +203,7 @@ pub(super) struct State {
     pub rng: fastrand::Rng,
     pub now: Now,
     pub write_file: Option<WriteFile>,
+    pub make_source: Option<MakeSource>,
     pub gate: Option<Gate>,
 
     pub sandboxes: BTreeMap<String, SandboxRecord>,
@@ -220,6 +221,8 @@ pub(super) struct State {
     pub works: BTreeMap<u64, Work>,
     pub requests: BTreeMap<u64, Request>,
     pub faults: Faults,
+    /// How much longer the work of the call takes that is being carried out.
+    pub stall: Duration,
     pub events: Subscribers,
     pub away: bool,
     /// Told when calls that hang are to end: the daemon dies, or all faults are over.
@@ -240,6 +243,7 @@ impl State {
             rng,
             now,
             write_file: None,
+            make_source: None,
             gate: None,
             sandboxes: BTreeMap::new(),
             containers: BTreeMap::new(),
@@ -253,6 +257,7 @@ impl State {
             works: BTreeMap::new(),
             requests: BTreeMap::new(),
             faults: Faults::default(),
+            stall: Duration::ZERO,
             events: Subscribers::default(),
             away: false,
             let_go: Arc::default(),

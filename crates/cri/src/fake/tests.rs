@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use crablet_model::names::{annotation, label};
 use crablet_model::runtime::{
-    Container, ContainerConfig, ContainerSecurity, ContainerState, DnsConfig, LinuxResources, Map,
+    Container, ContainerConfig, ContainerSecurity, ContainerState, DnsConfig, LinuxResources, Map, Mount,
     NamespaceOptions, RuntimeEventKind, SandboxConfig, SandboxState,
 };
 use crablet_model::{PodRef, PodUid};

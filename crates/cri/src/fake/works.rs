@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::behaviour::Pull;
 use super::state::{ContainerRecord, Due, State, refused};
+use super::trace::What;
 use crate::port::Result;
 
 /// How a call stands once it has begun.
@@ -32,6 +33,8 @@ pub(super) struct Work {
     answer: oneshot::Sender<Result<String>>,
     /// The client is gone, and the daemon undoes the work where it can.
     undo: bool,
+    /// It takes longer than it should.
+    stalled: bool,
 }
 
 impl State {
@@ -42,14 +45,15 @@ impl State {
         }
         let ticket = self.new_ticket();
         let (answer, receiver) = oneshot::channel();
-        self.works.insert(ticket, Work { kind, answer, undo: false });
+        let stalled = !self.stall.is_zero();
+        self.works.insert(ticket, Work { kind, answer, undo: false, stalled });
         self.agenda.add(Instant::now() + time, Due::Work(ticket));
         Ok(Progress::Later(receiver, ticket))
     }
 
     pub fn usual_work_time(&mut self) -> Duration {
         let (least, most) = self.settings.work_time;
-        Duration::from_millis(self.rng.u64(least.as_millis() as u64..=most.as_millis() as u64))
+        self.stall + Duration::from_millis(self.rng.u64(least.as_millis() as u64..=most.as_millis() as u64))
     }
 
     fn finish(&mut self, kind: WorkKind) -> Result<String> {
@@ -57,7 +61,10 @@ impl State {
             WorkKind::Sandbox { id, reserved, config } => {
                 self.add_sandbox(id, reserved, *config, SandboxState::Ready)
             }
-            WorkKind::Create { record } => self.add_container(*record),
+            WorkKind::Create { record } => {
+                self.make_sources(&record);
+                self.add_container(*record)
+            }
             WorkKind::Start { id } => self.finish_start(&id),
             WorkKind::Pull { image } => self.finish_pull(&image),
         }
@@ -73,7 +80,10 @@ impl State {
                     self.release(&reserved, &id);
                 }
             }
-            WorkKind::Create { record } => self.release(&record.reserved, &record.id),
+            WorkKind::Create { record } => {
+                self.make_sources(&record);
+                self.release(&record.reserved, &record.id);
+            }
             WorkKind::Start { id } => {
                 if let Some(container) = self.containers.get_mut(&id) {
                     container.starting = false;
@@ -90,6 +100,24 @@ impl State {
         } else {
             let answer = self.finish(work.kind);
             let _ = work.answer.send(answer);
+        }
+    }
+
+    /// containerd makes the sources of mounts that are not there, whatever becomes of the container.
+    fn make_sources(&mut self, record: &ContainerRecord) {
+        let Some(make) = self.make_source.clone() else { return };
+        for mount in record.config.mounts.iter().filter(|mount| !mount.host_path.is_empty()) {
+            if make(&mount.host_path) {
+                self.record(What::Note(format!("the runtime makes {}", mount.host_path)));
+            }
+        }
+    }
+
+    /// What was stalled goes on now.
+    pub fn finish_stalled(&mut self) {
+        let stalled = self.works.iter().filter(|(_, work)| work.stalled).map(|(ticket, _)| *ticket);
+        for ticket in stalled.collect::<Vec<_>>() {
+            self.agenda.add(Instant::now(), Due::Work(ticket));
         }
     }
 

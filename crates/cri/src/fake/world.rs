@@ -9,7 +9,7 @@ use super::events::EventFaults;
 use super::faults::{CallFault, Chaos};
 use super::images::with_tag;
 use super::trace::{Cause, TraceEntry, What};
-use super::{FakeRuntime, Gate, WriteFile};
+use super::{FakeRuntime, Gate, MakeSource, WriteFile};
 
 /// The scene.
 impl FakeRuntime {
@@ -19,6 +19,10 @@ impl FakeRuntime {
 
     pub fn set_write_file(&self, write_file: WriteFile) {
         self.state().write_file = Some(write_file);
+    }
+
+    pub fn set_make_source(&self, make_source: MakeSource) {
+        self.state().make_source = Some(make_source);
     }
 
     pub fn put_image(&self, name: &str, image: FakeImage) {
@@ -59,7 +63,8 @@ impl FakeRuntime {
         self.state().events.faults = faults;
     }
 
-    /// From now on calls and events go well, and nothing is stuck any more. What hangs fails at last.
+    /// From now on calls and events go well, and nothing is stuck any more. What hangs fails at last, what was stalled goes
+    /// on.
     pub fn clear_faults(&self) {
         let mut state = self.state();
         state.faults.rules.clear();
@@ -67,6 +72,7 @@ impl FakeRuntime {
         state.events.faults = EventFaults::default();
         state.behaviours.unstick();
         state.fail_hanging_pulls();
+        state.finish_stalled();
         state.let_go.notify_waiters();
     }
 

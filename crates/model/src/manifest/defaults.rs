@@ -32,6 +32,18 @@ pub(super) fn apply(pod: &mut Pod) {
     for volume in spec.volumes.iter_mut().flatten() {
         default_volume(volume);
     }
+}
+
+/// Amounts are kept in thousandths, rounded up, in canonical form; and what the pod as a whole asks for is filled in. Comes
+/// after the UID is made, which is made of amounts as they were written.
+pub(super) fn apply_to_amounts(pod: &mut Pod) {
+    let Some(spec) = pod.spec.as_mut() else { return };
+    let containers = spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten());
+    for resources in containers.filter_map(|container| container.resources.as_mut()) {
+        for list in [&mut resources.limits, &mut resources.requests].into_iter().flatten() {
+            canonical(list);
+        }
+    }
     // After those of containers: they count in the pod's.
     default_pod_resources(spec);
 }
@@ -94,6 +106,9 @@ fn default_container(container: &mut Container, host_network: bool) {
     }
     for source in container.env.iter_mut().flatten().filter_map(|env| env.value_from.as_mut()) {
         default_field(source.field_ref.as_mut());
+        if let Some(key) = source.file_key_ref.as_mut() {
+            key.optional.get_or_insert(false);
+        }
     }
     if let Some(resources) = container.resources.as_mut() {
         default_resources(resources);
@@ -123,6 +138,9 @@ fn default_probe(probe: &mut Probe) {
         }
     }
     default_http_get(probe.http_get.as_mut());
+    if let Some(action) = probe.grpc.as_mut() {
+        action.service.get_or_insert_default();
+    }
 }
 
 fn default_http_get(action: Option<&mut HTTPGetAction>) {
@@ -185,12 +203,9 @@ fn default_files(files: Option<&mut Vec<DownwardAPIVolumeFile>>) {
     }
 }
 
-/// Each missing request is its limit; amounts are kept in thousandths, rounded up, in canonical form.
+/// Each missing request is its limit.
 fn default_resources(resources: &mut ResourceRequirements) {
-    for list in [&mut resources.limits, &mut resources.requests].into_iter().flatten() {
-        canonical(list);
-    }
-    let Some(limits) = resources.limits.as_ref().filter(|limits| !limits.is_empty()) else { return };
+    let Some(limits) = resources.limits.as_ref() else { return };
     let requests = resources.requests.get_or_insert_default();
     for (name, limit) in limits {
         requests.entry(name.clone()).or_insert_with(|| limit.clone());

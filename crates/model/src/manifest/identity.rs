@@ -2,18 +2,18 @@
 
 use super::Origin;
 use crate::api::{Pod, PodStatus, Toleration};
-use crate::hash::Fnv128;
 use crate::names::{annotation, phase};
 
-/// Expects a pod with the API's defaults, so that spelling out a default does not make another pod.
-pub(super) fn apply(pod: &mut Pod, origin: &Origin<'_>, node_name: &str, warnings: &mut Vec<String>) {
+pub(super) fn apply(
+    pod: &mut Pod,
+    uid: String,
+    origin: &Origin<'_>,
+    node_name: &str,
+    warnings: &mut Vec<String>,
+) {
     if pod.status.take().is_some_and(|status| status != PodStatus::default()) {
         warnings.push("status: ignored; a manifest says what should be, not what is".to_owned());
     }
-    let uid = match pod.metadata.uid.take().filter(|uid| !uid.is_empty()) {
-        Some(uid) => uid,
-        None => content_uid(pod, origin, node_name),
-    };
     let meta = &mut pod.metadata;
     if let Some(name) = meta.name.as_mut().filter(|name| !name.is_empty()) {
         *name = format!("{name}-{}", node_name.to_lowercase());
@@ -33,22 +33,6 @@ pub(super) fn apply(pod: &mut Pod, origin: &Origin<'_>, node_name: &str, warning
         tolerate_no_execute(spec.tolerations.get_or_insert_default());
     }
     pod.status = Some(PodStatus { phase: Some(phase::PENDING.to_owned()), ..Default::default() });
-}
-
-/// A hash of what the pod is and where it comes from. Upstream hashes a dump of its own data structures, which nothing
-/// but itself can reproduce, so the values differ; the promise is the same: equal content, equal UID.
-fn content_uid(pod: &Pod, origin: &Origin<'_>, node_name: &str) -> String {
-    // Serialising a typed pod to memory cannot fail: all its keys are texts. If it did, name and origin would still tell
-    // pods apart.
-    let content = serde_json::to_vec(pod)
-        .unwrap_or_else(|_| pod.metadata.name.clone().unwrap_or_default().into_bytes());
-    let hash = Fnv128::default().with(&content);
-    let hash = match origin {
-        Origin::File { path } => hash.with(format!("host:{node_name}file:{path}").as_bytes()),
-        Origin::Submitted { name } => hash.with(format!("host:{node_name}submitted:{name}").as_bytes()),
-        Origin::Url { url } => hash.with(format!("url:{url}").as_bytes()),
-    };
-    format!("{:032x}", hash.finish())
 }
 
 /// The manifest decides whether the pod runs here, so no taint may evict it.

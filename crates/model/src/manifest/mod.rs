@@ -1,7 +1,7 @@
 //! Static pod manifests: bytes in, a defaulted and validated pod out.
 //!
 //! ```text
-//! bytes ─ parse ─> JSON value ─ decode ─> Pod ─ defaults ─> identity ─> validate ─> references ─> supported ─> Decoded
+//! bytes ─ parse ─> JSON value ─ decode ─> Pod ─ defaults ─> uid ─> identity ─> validate ─> references ─> supported ─> Decoded
 //! ```
 //!
 //! | module | what it does |
@@ -9,7 +9,8 @@
 //! | `parse` | YAML or JSON into a value; the first document counts |
 //! | `decode` | the value into a typed pod; names the field of each wrong type and each unknown field |
 //! | `defaults` | what the API server would have filled in |
-//! | `identity` | UID, name suffix, namespace, node: what makes the manifest this node's pod |
+//! | `uid` | the UID, if the manifest has none: upstream's hash of the pod |
+//! | `identity` | name suffix, namespace, node: what makes the manifest this node's pod |
 //! | `validate` | what the API server would have refused |
 //! | `references` | a static pod may not name other API objects |
 //! | `supported` | what this version of Crablet cannot run yet |
@@ -23,6 +24,7 @@ mod identity;
 mod parse;
 mod references;
 mod supported;
+mod uid;
 mod validate;
 
 #[cfg(test)]
@@ -99,7 +101,10 @@ fn decode_value(
     let (mut pod, unknown) = decode::pod(value).map_err(|p| ManifestError::Undecodable(p.below(prefix)))?;
     warnings.extend(unknown.into_iter().map(|warning| error::join(prefix, &warning)));
     defaults::apply(&mut pod);
-    identity::apply(&mut pod, origin, node_name, &mut warnings);
+    let uid = pod.metadata.uid.take().filter(|uid| !uid.is_empty());
+    let uid = uid.unwrap_or_else(|| uid::of(&pod, origin, node_name));
+    defaults::apply_to_amounts(&mut pod);
+    identity::apply(&mut pod, uid, origin, node_name, &mut warnings);
     validate::check(&pod, node_name).into_result().map_err(|p| ManifestError::Invalid(p.below(prefix)))?;
     references::check(&pod).into_result().map_err(|p| ManifestError::Reference(p.below(prefix)))?;
     supported::check(&pod, supported::Giver::Manifest)

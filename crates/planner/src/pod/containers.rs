@@ -48,7 +48,9 @@ fn are_at_their_end(draft: &Draft<'_>, pod: &api::Pod, sandbox: &Sandbox) -> boo
     let regular = pod.spec.as_ref().map(|s| s.containers.as_slice()).unwrap_or_default();
     !regular.is_empty()
         && regular.iter().all(|spec| {
-            let Some(newest) = draft.facts.runtime.instances(&spec.name).next() else { return false };
+            let Some(newest) = draft.facts.runtime.instances(&spec.name).next() else {
+                return restart::is_over(draft.facts, &draft.memory, pod, spec);
+            };
             if newest.state.is_running() {
                 newest.sandbox_id == sandbox.id && fails_for_good(draft, pod, spec, newest)
             } else {
@@ -80,7 +82,8 @@ fn regular(draft: &mut Draft<'_>, pod: &api::Pod, who: Who<'_>, sandbox: &Sandbo
     }
     let newest = draft.facts.runtime.instances(&who.spec.name).next();
     let Some(instance) = newest else {
-        return start::start(draft, who, sandbox, None, in_order);
+        let is_over = restart::is_over(draft.facts, &draft.memory, pod, who.spec);
+        return is_over || start::start(draft, who, sandbox, None, in_order);
     };
     match instance.state {
         ContainerState::Running { .. } => {

@@ -8,6 +8,7 @@ use super::facts::Ending;
 use super::memory::{CLEANUP, RELEASE, later};
 use super::plan::{Action, OpKey};
 use super::stop::{StopReason, TRIES, refusals, sidecars, waits_after_refusal, wind_down};
+use super::verdict;
 
 /// A sandbox or container that the runtime is making is waited for this long after the pod's end began; then the call is
 /// given up.
@@ -15,6 +16,9 @@ const PATIENCE_SECONDS: i64 = 10;
 
 pub(super) fn decide(draft: &mut Draft<'_>, end: &Ending) {
     give_up_starts(draft, Some(end.since));
+    if let Some(pod) = draft.facts.pod {
+        verdict::consider(draft, pod);
+    }
     if draft.memory.ending.as_ref() != Some(end) {
         draft.memory.ending = Some(end.clone());
     }

@@ -70,6 +70,16 @@ pub struct Verdict {
     pub disruption: Option<(String, String)>,
 }
 
+/// How the message of a pod begins that was not let in.
+pub const REJECTED: &str = "Pod was rejected: ";
+
+impl Verdict {
+    /// It was not let in, or not let back in.
+    pub fn is_rejection(&self) -> bool {
+        self.message.starts_with(REJECTED)
+    }
+}
+
 /// What probes have found out about running containers, by container id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Probes(pub BTreeMap<String, Probed>);
@@ -109,6 +119,8 @@ pub struct Session {
     pub stopped_sandboxes: BTreeSet<String>,
     /// Highest restart count of any instance seen, in the runtime or by its log files, by container.
     pub seen_attempts: BTreeMap<String, u32>,
+    /// The restart count of a last try that came to nothing, by container: the next one has it again.
+    pub in_vain: BTreeMap<String, u32>,
     /// This life of the agent looks after the pod's cgroup and volumes.
     pub taken_over: bool,
     /// When a failed try to do so is due again.
@@ -150,8 +162,10 @@ impl Session {
         self.cleaned &= runtime.is_empty();
         self.released &= runtime.sandboxes.iter().all(|s| s.state != SandboxState::Ready);
         let (cleaned, released) = (self.cleaned, self.released);
-        self.done.retain(|key, _| match key {
+        self.done.retain(|key, (action, _)| match key {
             OpKey::Cleanup => cleaned,
+            // Once it was seen, whoever removes it need not be doubted.
+            OpKey::CreateSandbox => !is_shown(action, runtime),
             OpKey::Release => released,
             OpKey::Sandbox(id) | OpKey::Container(id) | OpKey::PreStop(id) => known(id),
             _ => true,
@@ -165,6 +179,13 @@ impl Session {
                 self.seen_attempts.insert(container.to_owned(), attempt);
             }
         }
+    }
+}
+
+fn is_shown(made: &Action, runtime: &PodRuntime) -> bool {
+    match made {
+        Action::CreateSandbox { attempt } => runtime.sandboxes.iter().any(|s| s.attempt >= *attempt),
+        _ => false,
     }
 }
 

@@ -1,12 +1,15 @@
 //! Init containers: one after the other, and those that stay beside what follows.
 //!
 //! How far the pod has come is told by the last init container of which this sandbox has an instance: earlier ones may
-//! have been removed. Once a regular container was created in this sandbox, init containers have done their work, and only
-//! sidecars are looked after.
+//! have been removed. While a regular container is there that has not ended, init containers have done their work, and
+//! only sidecars are looked after. As upstream, regular containers that have ended do not tell that: before one is
+//! started again, a last sidecar that went has to be back, and an init container of which somebody removed what was left
+//! runs once more.
 
 use crablet_model::api;
 use crablet_model::roster::{Role, init_role};
 use crablet_model::runtime::{Container, ContainerState, Sandbox};
+use jiff::{SignedDuration, Timestamp};
 
 use super::containers::{is_changed, stop_elsewhere, stop_unknown};
 use super::draft::Draft;
@@ -15,6 +18,9 @@ use super::resize;
 use super::restart::{self, Restart};
 use super::start::{self, Who};
 use super::stop::{self, StopReason};
+
+/// How long a sidecar without a startup probe has to show that it stays.
+const MOMENT: SignedDuration = SignedDuration::from_millis(250);
 
 /// How far the init containers have come.
 pub(super) enum Progress {
@@ -81,8 +87,12 @@ pub(super) fn decide(draft: &mut Draft<'_>, pod: &api::Pod, sandbox: &Sandbox) -
 
 /// The init container that the pod has come to: `all.len()` if it has them behind it, `None` if none was begun.
 fn reached(draft: &Draft<'_>, pod: &api::Pod, all: &[api::Container], sandbox: &Sandbox) -> Option<usize> {
-    let mut regular = pod.spec.iter().flat_map(|spec| &spec.containers);
-    if regular.any(|spec| newest(draft, spec, sandbox).is_some()) {
+    let is_begun = |spec: &api::Container| {
+        let newest = newest(draft, spec, sandbox).map(|c| &c.state);
+        matches!(newest, Some(ContainerState::Created | ContainerState::Running { .. }))
+            || draft.busy(&OpKey::Start(spec.name.clone()))
+    };
+    if pod.spec.iter().flat_map(|spec| &spec.containers).any(is_begun) {
         return Some(all.len());
     }
     all.iter().rposition(|spec| newest(draft, spec, sandbox).is_some())
@@ -183,5 +193,18 @@ fn running_sidecar(draft: &mut Draft<'_>, pod: &api::Pod, who: Who<'_>, running:
     } else if draft.facts.session.pre_stops.contains_key(&running.id) {
         stop::stop(draft, running, StopReason::HookRan);
     }
-    if has_started { Step::DONE } else { Step::WAITS }
+    if has_started && stays(draft, who, running) { Step::DONE } else { Step::WAITS }
+}
+
+/// A sidecar that ends as soon as it begins has not started, and holds back those after it. Upstream learns of a start when
+/// it next asks the runtime; who looks at once would see such a one run. Should it end, its end is heard of.
+fn stays(draft: &mut Draft<'_>, who: Who<'_>, running: &Container) -> bool {
+    let ContainerState::Running { started_at } = running.state else { return false };
+    let shown_at = started_at.saturating_add(MOMENT).unwrap_or(Timestamp::MAX);
+    // A clock that was set back does not prolong it.
+    if who.spec.startup_probe.is_some() || !(started_at..shown_at).contains(&draft.facts.now) {
+        return true;
+    }
+    draft.wake(shown_at);
+    false
 }

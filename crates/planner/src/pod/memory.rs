@@ -7,7 +7,7 @@ use crablet_model::names::container_reason;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::facts::{Ending, Session, Verdict};
+use super::facts::{Ending, REJECTED, Session, Verdict};
 use super::plan::Outcome;
 use super::resize::Resizing;
 
@@ -139,7 +139,7 @@ impl Memory {
             Outcome::Rejected { reason, message } => {
                 self.verdict.get_or_insert_with(|| Verdict {
                     reason: reason.to_owned(),
-                    message: format!("Pod was rejected: {message}"),
+                    message: format!("{REJECTED}{message}"),
                     since: now,
                     grace_seconds: None,
                     disruption: None,
@@ -160,18 +160,24 @@ impl Memory {
             Outcome::ContainerStarted { container } => {
                 self.failures.remove(&container);
                 session.images.remove(&container);
+                session.in_vain.remove(&container);
             }
             Outcome::TakenOver => (session.taken_over, session.take_over_at) = (true, None),
             // Told by who tried.
             Outcome::TakeOverFailed { .. } => session.take_over_at = Some(later(now, START_RETRY_SECONDS)),
             Outcome::StartFailed { container, reason, message } => {
                 session.images.remove(&container);
+                session.in_vain.remove(&container);
                 let earlier = self.failures.get(&container);
                 // After a failed hook there is an instance that has ended: its back-off decides.
                 let ran = reason == container_reason::POST_START_HOOK_ERROR;
                 let delay = if ran { 0 } else { START_RETRY_SECONDS };
                 let failure = Failure::again(earlier, reason, message, now, delay);
                 self.failures.insert(container, failure);
+            }
+            Outcome::StartedInVain { container, attempt } => {
+                session.images.remove(&container);
+                session.in_vain.insert(container, attempt);
             }
             Outcome::ContainerStopped { id } | Outcome::ContainerRemoved { id } => {
                 self.teardown_failures.remove(&id);

@@ -192,6 +192,11 @@ pub enum Outcome {
         reason: &'static str,
         message: String,
     },
+    /// The sandbox had gone before the container could begin in it: nothing is left of the try.
+    StartedInVain {
+        container: String,
+        attempt: u32,
+    },
     PreStopEnded {
         id: String,
     },

@@ -121,6 +121,25 @@ pub fn restarts_when_stopped(pod: &api::Pod, container: &api::Container) -> bool
     }
 }
 
+/// Is a regular container over of which the runtime has nothing left? What was told last says how it ended: in this
+/// sandbox, and not to run again. Who removes what is left of it does not ask for its work to be done twice. (Upstream
+/// does it again when it next looks at the pod, a minute later; in a new sandbox everything begins afresh for us, too.)
+pub fn is_over(facts: &Facts<'_>, memory: &Memory, pod: &api::Pod, container: &api::Container) -> bool {
+    let told = memory.status.as_ref().and_then(|status| {
+        let told = status.container_statuses.iter().flatten().find(|told| told.name == container.name)?;
+        told.state.as_ref()?.terminated.as_ref()
+    });
+    let sandbox = facts.runtime.sandboxes.first();
+    let (Some(end), Some(sandbox)) = (told, sandbox) else { return false };
+    // Statuses have whole seconds.
+    let begun = sandbox.created_at.as_second();
+    let ended_here = end.finished_at.as_ref().is_some_and(|finished| finished.0.as_second() >= begun);
+    ended_here
+        && !facts.memory.restarting_all
+        && facts.runtime.instances(&container.name).next().is_none()
+        && after_end(pod, Role::Regular, container, end.exit_code) == Restart::No
+}
+
 fn applies(rule: &api::ContainerRestartRule, code: i32) -> bool {
     let Some(codes) = &rule.exit_codes else { return false };
     let named = codes.values.iter().flatten().any(|value| *value == code);

@@ -50,7 +50,7 @@ pub(super) fn replace(draft: &mut Draft<'_>, pod: &api::Pod, attempt: u32, why: 
     let create = is_worth_it(draft, pod, attempt);
     if attempt > 0 && create && !stop::is_down(draft) {
         let text = "Pod sandbox changed, it will be killed and re-created.";
-        if draft.facts.session.ops.is_empty() && draft.memory.stopping_since.is_none() {
+        if draft.memory.stopping_since.is_none() {
             draft.event(Event::normal(draft.id(), event_reason::SANDBOX_CHANGED, text));
         }
         draft.why(format!("{why}: everything in it is stopped and a new one made"));

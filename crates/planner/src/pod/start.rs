@@ -214,6 +214,10 @@ pub(super) fn next_attempt(draft: &Draft<'_>, container: &str) -> u32 {
     let known = draft.facts.runtime.instances(container).map(|c| c.restart_count).max();
     let seen = session.seen_attempts.get(container).copied();
     let newest = known.max(seen).max(published_attempt(draft, container));
+    // What never ran is no restart.
+    if newest.is_some() && session.in_vain.get(container).copied() == newest {
+        return newest.unwrap_or_default();
+    }
     newest.map_or(0, |n| n.saturating_add(1))
 }
 

@@ -13,7 +13,8 @@ use super::memory::later;
 const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
 const DEADLINE_MESSAGE: &str = "Pod was active on the node longer than the specified deadline";
 
-/// Takes in a verdict about a pod that has none yet and that is not known to be finished.
+/// Takes in a verdict about a pod that has none yet and that is not known to be finished. As upstream, one that somebody
+/// has asked to go is told of it, too, as long as it has not come to its end.
 pub(super) fn consider(draft: &mut Draft<'_>, pod: &api::Pod) {
     let known = [draft.memory.status.as_ref(), pod.status.as_ref()];
     let finished = |s: &api::PodStatus| s.phase.as_deref().is_some_and(phase::is_terminal);
@@ -27,7 +28,10 @@ pub(super) fn consider(draft: &mut Draft<'_>, pod: &api::Pod) {
     let Some(deadline) = deadline(draft, pod) else { return };
     let now = draft.facts.now;
     if now < deadline {
-        draft.wake(deadline);
+        // One that goes anyway has nothing to wait for.
+        if !draft.is_ending() {
+            draft.wake(deadline);
+        }
         return;
     }
     draft.event(Event::normal(draft.id(), DEADLINE_EXCEEDED, DEADLINE_MESSAGE));

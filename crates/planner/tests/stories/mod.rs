@@ -1,6 +1,7 @@
 //! The life of whole pods, step by step: what happens to one, and what the plans begin in answer.
 
 mod ends;
+mod removals;
 
 use crate::world::{Happening, Part, Sketch, World};
 use crablet_planner::pod::{Action, plan};
@@ -64,6 +65,18 @@ fn a_sidecar_that_ends_is_started_again_and_only_it() {
     world.vanishes("i0");
     world.vanishes("i1");
     assert_eq!(world.settle(), ["start i1 2"]);
+}
+
+#[test]
+fn a_sidecar_that_ends_as_soon_as_it_begins_holds_back_those_after_it() {
+    let mut world = pod("Always", &[SIDECAR], &[PLAIN]);
+    for _ in 0..10 {
+        world.happen(Happening::Turn);
+        world.happen(Happening::End { which: 0, well: true });
+    }
+    assert_eq!(world.running(), ["i0"], "it has not shown yet that it stays");
+    world.exits("i0", 1);
+    assert_eq!(world.settle(), ["sandbox 0", "start i0 0", "start i0 1", "start c0 0"]);
 }
 
 #[test]

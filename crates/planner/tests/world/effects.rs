@@ -36,6 +36,11 @@ impl World {
                 if self.in_hook.remove(container) {
                     return Outcome::ContainerStarted { container: container.clone() };
                 }
+                let mut sandboxes = self.runtime.sandboxes.iter();
+                let is_lost = !sandboxes.any(|s| s.id == *sandbox_id && s.state == SandboxState::Ready);
+                if is_lost && !container.starts_with('e') {
+                    return Outcome::StartedInVain { container: container.clone(), attempt: *attempt };
+                }
                 self.create_container(container, *attempt, sandbox_id);
                 self.start_newest(container)
             }

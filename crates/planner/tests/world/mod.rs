@@ -249,7 +249,10 @@ impl World {
             let newest = self.runtime.instances(&c.name).next();
             match role {
                 Role::Sidecar => newest.is_some_and(|n| self.runs_well(&c, n)),
-                Role::Regular => newest.is_some_and(|n| self.runs_well(&c, n) || self.rests(&c, n)),
+                Role::Regular => newest.map_or_else(
+                    || self.was_told_to_rest(&c),
+                    |newest| self.runs_well(&c, newest) || self.rests(&c, newest),
+                ),
                 Role::Init | Role::Ephemeral => true,
             }
         });

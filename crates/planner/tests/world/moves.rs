@@ -73,6 +73,14 @@ impl World {
         instance.state.exit().is_some_and(|exit| self.rests_after(spec, exit.code))
     }
 
+    /// The same of one of which nothing is left.
+    pub(super) fn was_told_to_rest(&self, spec: &api::Container) -> bool {
+        let told = self.memory.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+        let told = told.filter(|told| told.name == spec.name).find_map(|told| told.state.as_ref());
+        let end = told.and_then(|state| state.terminated.as_ref());
+        end.is_some_and(|end| self.rests_after(spec, end.exit_code))
+    }
+
     fn rests_after(&self, spec: &api::Container, code: i32) -> bool {
         let rules = spec.restart_policy_rules.iter().flatten().filter_map(|rule| rule.exit_codes.as_ref());
         let ruled = rules.into_iter().any(|codes| (code == RULED) == (codes.operator == "In"));

@@ -1,11 +1,13 @@
 //! Stories that are told step by step: what is done to the world, and what the plans begin in answer.
 
-use crablet_model::runtime::ContainerState;
+use crablet_model::runtime::{ContainerState, PodRuntime};
 use crablet_planner::pod::Action;
 use jiff::SignedDuration;
 
 use super::World;
 use super::effects::exited;
+
+const MOMENT: SignedDuration = SignedDuration::from_millis(250);
 
 /// What an action begins, if a reader of a story cares.
 pub fn words(action: &Action) -> Option<String> {
@@ -30,7 +32,8 @@ pub fn words(action: &Action) -> Option<String> {
 }
 
 impl World {
-    /// Plans and carries out until nothing is under way. What was begun is told; time does not pass.
+    /// Plans and carries out until nothing is under way. What was begun is told. No time passes, but for the moment in which
+    /// a sidecar shows that it stays.
     pub fn settle(&mut self) -> Vec<String> {
         self.settle_but(|_| false)
     }
@@ -39,11 +42,13 @@ impl World {
     pub fn settle_but(&mut self, hangs: impl Fn(&Action) -> bool) -> Vec<String> {
         for _ in 0..100 {
             self.watch_progress();
-            self.turn();
-            match self.under_way.iter().position(|action| !hangs(action)) {
-                Some(next) => self.end(next, true),
-                None if self.gave_up => {}
-                None => break,
+            let wake_at = self.turn();
+            let soon = wake_at.filter(|at| (self.now..=self.now + MOMENT).contains(at));
+            match (self.under_way.iter().position(|action| !hangs(action)), soon) {
+                (Some(next), _) => self.end(next, true),
+                (None, _) if self.gave_up => {}
+                (None, Some(at)) => self.now = at,
+                (None, None) => break,
             }
         }
         assert_eq!(self.broken, Vec::<String>::new());
@@ -80,6 +85,11 @@ impl World {
 
     pub fn vanishes(&mut self, container: &str) {
         self.runtime.containers.retain(|c| c.name != container);
+    }
+
+    /// With everything in it.
+    pub fn sandbox_vanishes(&mut self) {
+        self.runtime = PodRuntime::default();
     }
 
     /// A result of a probe of the newest instance.

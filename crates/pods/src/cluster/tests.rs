@@ -63,3 +63,20 @@ async fn a_new_watch_of_the_same_pods_says_nothing_new() {
     seconds(120).await;
     assert!(life.said().is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_another_agent_told_of_a_static_pod_stands_in_its_mirror() {
+    let life = Life::complete().await;
+    let id = life.want("h1");
+    assert_eq!(life.cluster.status_of_mirror(&id, "h1"), None);
+    life.publish(&id, json!({"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}));
+    settle().await;
+    let mut next = Life::of(life.api.clone());
+    assert!(!next.cluster.mirrors.is_listed());
+    next.follow();
+    settle().await;
+    assert!(next.cluster.mirrors.is_listed());
+    let told = next.cluster.status_of_mirror(&id, "h1").expect("a status");
+    assert_eq!(told.phase.as_deref(), Some("Running"));
+    assert_eq!(next.cluster.status_of_mirror(&id, "h2"), None, "that is another form of the pod");
+}

@@ -1,5 +1,6 @@
 //! The files of a container: its hosts file, where it leaves its last words, the link to its log.
 
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -75,7 +76,14 @@ impl Hands {
     }
 
     async fn write(&self, path: &Path, content: &[u8], mode: u32) -> Result<(), StartRefusal> {
-        let written = self.files.write_in_place(path, content, mode).await;
+        let mut written = self.files.write_in_place(path, content, mode).await;
+        // A runtime that came back late to an earlier pod of this UID made folders of what it was to mount.
+        if written.as_ref().is_err_and(|e| e.kind() == ErrorKind::IsADirectory) {
+            written = self.files.remove_tree(path).await;
+            if written.is_ok() {
+                written = self.files.write_in_place(path, content, mode).await;
+            }
+        }
         written.map_err(|e| config_error(&format!("write {}: {e}", path.display())))
     }
 }

@@ -2,18 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
 
+use crablet_cri::CriError;
+use crablet_model::api;
 use crablet_model::names::{container_reason, event_reason};
-use crablet_model::{Role, api, roster};
+use crablet_model::roster::{self, Role};
+use crablet_model::runtime::SandboxState;
 use crablet_planner::pod::config::{self, ContainerInputs};
-use crablet_planner::pod::{Outcome, PreparedImage};
+use crablet_planner::pod::{Action, Outcome, PreparedImage};
 
-use super::{Hands, LOG_FOLDER_MODE, Operation, Seen, StartRefusal, config_error};
+use super::{Hands, LOG_FOLDER_MODE, Operation, Seen, StartRefusal, config_error, gone_is_fine};
 use crate::order::Kind;
 
-/// How long a sidecar without a startup probe has to show that it stays.
-const MOMENT: Duration = Duration::from_millis(250);
+/// Of a refusal that is nobody's fault: the sandbox had gone.
+const SANDBOX_LOST: &str = "SandboxLost";
 
 impl Hands {
     pub(super) async fn start_container(
@@ -26,7 +28,8 @@ impl Hands {
     ) -> Result<String, StartRefusal> {
         let pod = op.pod.as_deref().ok_or_else(|| config_error("the pod has no specification"))?;
         let spec = pod.spec.as_ref().and_then(|spec| roster::find(spec, name));
-        let (_, container) = spec.ok_or_else(|| config_error("the pod's specification does not name it"))?;
+        let (role, container) =
+            spec.ok_or_else(|| config_error("the pod's specification does not name it"))?;
         let sandbox = match &op.seen {
             Seen::Sandbox(sandbox) => (**sandbox).clone(),
             _ => self.runtime.sandbox_status(sandbox_id).await.map_err(|e| config_error(&e.message))?,
@@ -69,12 +72,19 @@ impl Hands {
         self.note_container(op, pod, &container).await;
         let start = async {
             let created = self.runtime.create_container(sandbox_id, &config, &sandbox_config).await;
-            let id = created.map_err(|e| StartRefusal {
+            let refused = |e: CriError| StartRefusal {
                 reason: container_reason::CREATE_CONTAINER_ERROR,
                 message: e.message,
-            })?;
+            };
+            let id = match created.map_err(refused) {
+                Ok(id) => id,
+                Err(refusal) => return Err(self.unless_lost(role, sandbox_id, None, refusal).await),
+            };
             self.tell(op, name, event_reason::CREATED, "Container created");
-            self.start_instance(op, name, &id).await.map(|()| id)
+            match self.start_instance(op, name, &id).await {
+                Ok(()) => Ok(id),
+                Err(refusal) => Err(self.unless_lost(role, sandbox_id, Some(&id), refusal).await),
+            }
         };
         let id = op.order.pass(Kind::StartContainer, op.stage.call(start)).await?;
         let log = Path::new(&sandbox_config.log_directory).join(&config.log_path);
@@ -110,6 +120,32 @@ impl Hands {
         Ok(())
     }
 
+    /// Whoever stops a sandbox stops its containers first, and one that is begun again in between fails for want of the
+    /// sandbox. That says nothing about the container: what was made of it goes, so that it does not count as a restart.
+    /// An ephemeral one is tried once.
+    async fn unless_lost(
+        &self,
+        role: Role,
+        sandbox_id: &str,
+        made: Option<&str>,
+        refusal: StartRefusal,
+    ) -> StartRefusal {
+        let is_lost = match self.runtime.sandbox_status(sandbox_id).await {
+            Ok(sandbox) => sandbox.state != SandboxState::Ready,
+            Err(error) => error.is_not_found(),
+        };
+        if !is_lost || role == Role::Ephemeral {
+            return refusal;
+        }
+        if let Some(id) = made
+            && let Err(error) = gone_is_fine(self.runtime.remove_container(id).await)
+        {
+            tracing::warn!(container = id, %error, "could not remove a container whose sandbox went before it began");
+            return refusal;
+        }
+        StartRefusal { reason: SANDBOX_LOST, ..refusal }
+    }
+
     /// Starts what an earlier life of the agent created: where its log lies, the runtime knows.
     pub(super) async fn start_created(
         &self,
@@ -136,17 +172,16 @@ impl Hands {
         id: &str,
     ) -> Result<(), StartRefusal> {
         let hook = self.hooks(op).post_start(container, id).await;
-        hook.map_err(|message| StartRefusal { reason: container_reason::POST_START_HOOK_ERROR, message })?;
-        // A sidecar that ends as soon as it begins has not started, and holds back those after it. Upstream learns of a
-        // start when it next asks the runtime; who looks at once would see such a one run.
-        if op.role(&container.name) == Role::Sidecar && container.startup_probe.is_none() {
-            tokio::time::sleep(MOMENT).await;
-        }
-        Ok(())
+        hook.map_err(|message| StartRefusal { reason: container_reason::POST_START_HOOK_ERROR, message })
     }
 
     pub(super) fn start_failed(&self, op: &Operation, container: &str, refusal: StartRefusal) -> Outcome {
         let StartRefusal { reason, message } = refusal;
+        if let Action::StartContainer { attempt, .. } = op.action
+            && reason == SANDBOX_LOST
+        {
+            return Outcome::StartedInVain { container: container.to_owned(), attempt };
+        }
         // A hook that failed has been told already, and without its message: that may hold anything.
         if reason != container_reason::POST_START_HOOK_ERROR {
             self.warn(op, container, event_reason::FAILED, &format!("Error: {message}"));

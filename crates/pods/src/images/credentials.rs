@@ -1,7 +1,6 @@
 //! The credentials that an image may be pulled with: the pod's secrets, then the node's files, then programs that know.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crablet_apiserver::Objects;
 use crablet_host::Files;
@@ -12,9 +11,6 @@ use super::docker_config::{DockerConfig, NodeFiles};
 use super::keyring::{Coordinates, Credential, Keyring, Owner, repository};
 use super::providers::Providers;
 use crate::events::EventSink;
-
-/// How long a start waits for secrets that it does not need.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) struct Credentials {
     pub objects: Arc<dyn Objects>,
@@ -46,35 +42,31 @@ impl Credentials {
 
     async fn of_secrets(&self, id: &PodRef, pod: &api::Pod) -> Result<Keyring, String> {
         let mut keyring = Keyring::default();
-        for secret in self.secrets(id, pod).await {
+        for secret in self.secrets(id, &Self::names(Some(pod))).await {
             add(&mut keyring, &secret)?;
         }
         Ok(keyring)
     }
 
-    /// Says which of the pod's secrets are missing, also where none is needed, as upstream: the image is there today, and
-    /// tomorrow it may have to be pulled. Nobody waits long for that.
-    pub async fn tell_missing(&self, id: &PodRef, pod: Option<&api::Pod>) {
-        if let Some(pod) = pod {
-            let _ = tokio::time::timeout(PATIENCE, self.secrets(id, pod)).await;
-        }
+    /// Names of the secrets that the pod pulls with.
+    pub fn names(pod: Option<&api::Pod>) -> Vec<String> {
+        let spec = pod.and_then(|pod| pod.spec.as_ref());
+        let named = spec.into_iter().flat_map(|spec| spec.image_pull_secrets.iter().flatten());
+        named.filter(|secret| !secret.name.is_empty()).map(|secret| secret.name.clone()).collect()
     }
 
     /// Those that can be had. Of the others the pod is told.
-    async fn secrets(&self, id: &PodRef, pod: &api::Pod) -> Vec<Arc<api::Secret>> {
+    pub async fn secrets(&self, id: &PodRef, names: &[String]) -> Vec<Arc<api::Secret>> {
         let (mut found, mut missing) = (Vec::new(), Vec::new());
-        for reference in pod.spec.iter().flat_map(|spec| spec.image_pull_secrets.iter().flatten()) {
-            if reference.name.is_empty() {
-                continue;
-            }
-            match self.objects.secret(&id.namespace, &reference.name).await {
+        for name in names {
+            match self.objects.secret(&id.namespace, name).await {
                 Ok(secret) => found.push(secret),
                 Err(error) => {
                     tracing::warn!(
-                        pod = id.object_ref(), podUID = %id.uid, secret = reference.name, err = %error,
+                        pod = id.object_ref(), podUID = %id.uid, secret = name, err = %error,
                         "Unable to retrieve pull secret, the image pull may not succeed."
                     );
-                    missing.push(reference.name.clone());
+                    missing.push(name.as_str());
                 }
             }
         }

@@ -4,6 +4,7 @@ mod programs;
 mod pulls;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -39,7 +40,27 @@ impl EventSink for Heard {
 }
 
 #[derive(Default)]
-struct Secrets(Mutex<BTreeMap<String, Arc<api::Secret>>>);
+struct Secrets {
+    known: Mutex<BTreeMap<String, Arc<api::Secret>>>,
+    hangs: AtomicBool,
+    given_up: AtomicUsize,
+}
+
+/// Somebody waits for an answer that does not come, until it is given up.
+struct Waits<'a>(&'a AtomicUsize);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Secrets {
+    /// From now on nobody gets an answer.
+    fn hang(&self) {
+        self.hangs.store(true, Ordering::Relaxed);
+    }
+}
 
 impl World {
     fn new() -> Self {
@@ -99,11 +120,19 @@ impl World {
             ),
             ..api::Secret::default()
         };
-        self.secrets.0.lock().unwrap().insert(name.to_owned(), Arc::new(secret));
+        self.secrets.known.lock().unwrap().insert(name.to_owned(), Arc::new(secret));
     }
 
     fn events(&self) -> Vec<String> {
         std::mem::take(&mut *self.events.0.lock().unwrap())
+    }
+
+    /// What is said of missing secrets, once everybody who looks for them has given up.
+    async fn missing(&self) -> Vec<String> {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let mut told = self.events();
+        told.retain(|event| event.contains("FailedToRetrieveImagePullSecret"));
+        told
     }
 
     fn pulls(&self) -> usize {
@@ -155,7 +184,11 @@ impl Objects for Secrets {
     }
 
     async fn secret(&self, _: &str, name: &str) -> Result<Arc<api::Secret>, ObjectError> {
-        let found = self.0.lock().unwrap().get(name).cloned();
+        if self.hangs.load(Ordering::Relaxed) {
+            let _waits = Waits(&self.given_up);
+            std::future::pending::<()>().await;
+        }
+        let found = self.known.lock().unwrap().get(name).cloned();
         found.ok_or_else(|| ObjectError::NotFound(format!("secrets {name:?} not found")))
     }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use crablet_model::events::Event;
 use crablet_model::{PodRef, PodUid, api};
 use crablet_planner::node::admission::{AdmissionNode, Decision, Rejection};
-use crablet_planner::pod::Verdict;
+use crablet_planner::pod::{REJECTED, Verdict};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Registry;
@@ -27,9 +27,6 @@ use crate::figures;
 const NODE_PATIENCE: Duration = Duration::from_secs(10);
 /// Those who make room have half as much again as their grace, and at least this, as upstream.
 const LEAST_PATIENCE_SECONDS: i64 = 10;
-
-/// How the message of a pod begins that was not let in.
-pub(super) const REJECTED: &str = "Pod was rejected: ";
 
 const PREEMPTING: &str = "Preempting";
 const PREEMPTED: &str = "Preempted in order to admit critical pod";

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use crablet_host::{FileKind, Files, FolderEntry};
@@ -281,6 +281,8 @@ impl Shelf {
 
     pub fn decode(&self, name: &str, content: &[u8]) -> Result<manifest::Decoded, manifest::ManifestError> {
         let path = self.path_of(name);
+        // The path is part of the UID: it has to be spelled as upstream spells it.
+        let path = if name == ITSELF { path } else { cleaned(&path) };
         let path = path.to_string_lossy();
         let origin = match self.source {
             Source::Submitted => Origin::Submitted { name },
@@ -451,6 +453,21 @@ impl Shelf {
             }
         }
     }
+}
+
+/// Without doubled slashes, `.` and `..`, and without a look at the disk.
+fn cleaned(path: &Path) -> PathBuf {
+    let mut cleaned = PathBuf::new();
+    for component in path.components() {
+        match (component, cleaned.components().next_back()) {
+            (Component::ParentDir, Some(Component::Normal(_))) => {
+                cleaned.pop();
+            }
+            (Component::ParentDir, Some(Component::RootDir)) | (Component::CurDir, _) => {}
+            _ => cleaned.push(component),
+        }
+    }
+    cleaned
 }
 
 pub(super) fn is_hidden(name: &str) -> bool {

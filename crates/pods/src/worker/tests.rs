@@ -1,14 +1,17 @@
 //! Whole pods whose begin or end does not go as it should.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_cri::RegistryAuth;
 use crablet_cri::fake::{Call, CallFault, FakeImage, FaultKind, Pull};
+use crablet_model::PodUid;
 use serde_json::{Value, json};
 
 use crate::sources::Op;
 use crate::testing::House;
 
+const HOSTS: &str = "/var/lib/kubelet/pods/uid-1/etc-hosts";
 /// What happens at once takes less, on a clock that moves only while everybody waits.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
@@ -130,11 +133,70 @@ async fn a_sandbox_that_comes_after_the_end_leaves_nothing() {
     }
 }
 
+/// As containerd does: what a mount is made of is made where it is missing, also for a pod that has gone meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_create_that_comes_back_after_the_end_leaves_nothing() {
+    let house = House::new().await;
+    let disk = house.disk.clone();
+    house.runtime.set_make_source(Arc::new(move |path| {
+        let is_missing = disk.mode(path).is_none();
+        if is_missing {
+            disk.put_folder(path);
+        }
+        is_missing
+    }));
+    let stalls = FaultKind::Stalls(Duration::from_secs(100));
+    house.runtime.add_fault(CallFault::on(Call::CreateContainer, stalls));
+    let pod = pod(&json!([plain("main")]));
+    house.create(&pod).await;
+    let has_hosts = |house: &House| house.disk.mode(HOSTS).is_some();
+    house.until("its hosts file", has_hosts).await;
+    house.remove(&pod).await;
+    house.until("nothing of it", |house| house.is_gone("uid-1")).await;
+    house.until("a folder in its place", has_hosts).await;
+    house.until("nothing of it again", |house| house.is_gone("uid-1")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_folder_in_the_place_of_the_hosts_file_holds_nobody_up() {
+    let house = House::new().await;
+    house.volumes.close();
+    house.create(&pod(&json!([plain("main")]))).await;
+    house.until("a look for the volumes", |house| house.volumes.asked() > 0).await;
+    house.disk.put_folder(HOSTS);
+    house.volumes.open();
+    house.until("its start", |house| house.running() == ["main"]).await;
+    let hosts = house.disk.content(HOSTS).unwrap_or_default();
+    assert!(String::from_utf8_lossy(&hosts).contains("localhost"));
+}
+
 /// How often the pod's only container was started again, once it runs.
 fn restarts(house: &House) -> Option<i64> {
     let status = house.status("uid-1");
     let container = &status["containerStatuses"][0];
     container["state"]["running"].is_object().then(|| container["restartCount"].as_i64()).flatten()
+}
+
+/// Somebody stops the sandbox: its containers die first, and the sandbox while one of them is begun again.
+#[tokio::test(start_paused = true)]
+async fn a_start_in_a_sandbox_that_goes_is_not_held_against_the_container() {
+    let house = House::new().await;
+    let pod = pod(&json!([plain("main")]));
+    house.create(&pod).await;
+    house.until("its start", |house| restarts(house) == Some(0)).await;
+    let late = FaultKind::Slow(Duration::from_secs(5));
+    house.runtime.add_fault(CallFault::on(Call::StartContainer, late).times(1));
+    let uid = PodUid::new("uid-1");
+    assert!(house.runtime.kill_container(&uid, "main", 137));
+    house.until("another container", |house| house.runtime.containers().len() == 2).await;
+    assert!(house.runtime.lose_sandbox(&uid, false));
+    let took = house.until("it runs again", |house| house.running() == ["main"]).await;
+    assert!(took < Duration::from_secs(8), "it was held back: {took:?}");
+    house.until("one restart", |house| restarts(house) == Some(1)).await;
+    let complaints: Vec<String> =
+        house.told().into_iter().filter(|line| line.contains("Failed") || line.contains("BackOff")).collect();
+    assert_eq!(complaints, Vec::<String>::new());
+    assert_eq!(house.told().iter().filter(|line| line.starts_with("SandboxChanged")).count(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -56,16 +56,6 @@ pub(super) fn begins_again(wish: &mut Wish, pod: Option<&api::Pod>) -> bool {
     }
 }
 
-/// A pod of the API server that has no record here was run by another agent on this node: what that one published is
-/// what is remembered of it.
-pub(super) fn taken_over(mut memory: Memory, pod: Option<&api::Pod>, is_static: bool) -> Memory {
-    if memory.status.is_none() && !is_static {
-        let theirs = pod.and_then(|p| p.status.as_ref());
-        memory.status = theirs.filter(|s| s.start_time.is_some()).cloned();
-    }
-    memory
-}
-
 impl Worker {
     /// Takes in which objects came. Says whether any did.
     pub(super) fn take_objects(&mut self) -> bool {

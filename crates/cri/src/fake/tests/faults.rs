@@ -40,6 +40,32 @@ async fn a_slow_call_takes_its_effect_when_it_begins() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stalled_create_makes_folders_for_a_pod_that_is_gone() {
+    let runtime = runtime();
+    let made = Arc::new(Mutex::new(Vec::new()));
+    let told = made.clone();
+    runtime.set_make_source(Arc::new(move |path| {
+        told.lock().unwrap().push((path.to_owned(), Instant::now()));
+        true
+    }));
+    runtime.add_fault(CallFault::on(Call::CreateContainer, FaultKind::Stalls(60 * SECOND)));
+    let (begun, pod) = (Instant::now(), pod());
+    let sandbox_id = runtime.run_sandbox(&sandbox(&pod, 0)).await.unwrap();
+    let hosts = Mount { host_path: "/pods/uid-1/etc-hosts".to_owned(), ..Mount::default() };
+    let config = ContainerConfig { mounts: vec![hosts], ..container(&pod, "app", 0) };
+    let goes = async {
+        sleep(SECOND).await;
+        runtime.remove_sandbox(&sandbox_id).await
+    };
+    let of = sandbox(&pod, 0);
+    let (created, gone) = tokio::join!(runtime.create_container(&sandbox_id, &config, &of), goes);
+    gone.unwrap();
+    assert_eq!(created.unwrap_err().kind, ErrorKind::NotFound);
+    assert_eq!(*made.lock().unwrap(), [("/pods/uid-1/etc-hosts".to_owned(), begun + 60 * SECOND)]);
+    assert!(runtime.containers().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_becomes_of_an_abandoned_call_is_up_to_the_seed() {
     let mut outcomes = std::collections::BTreeSet::new();
     for seed in 0..40 {

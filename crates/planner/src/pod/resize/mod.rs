@@ -112,6 +112,10 @@ pub(super) fn follow(draft: &mut Draft<'_>, pod: &api::Pod) {
             let new = || Resizing { generation: pod.metadata.generation, ..Resizing::default() };
             draft.memory.resizing = Some(known.unwrap_or_else(new));
         }
+        // What is to start cannot have it yet.
+        (false, Some(failed)) if failed.failure.is_some() && waits_for_starts(draft.facts, pod) => {
+            draft.memory.resizing = Some(failed);
+        }
         (false, Some(done)) => {
             draft.why("the pod has the resources that it was granted");
             let text = words::text(words::COMPLETED, pod, done.generation, "");
@@ -136,6 +140,12 @@ fn is_under_way(facts: &Facts<'_>, pod: &api::Pod) -> bool {
     let mut running = resizable(pod).filter(|(_, spec)| runs(facts, &spec.name).is_some()).peekable();
     let any_runs = running.peek().is_some();
     running.any(|(_, spec)| change(facts, pod, spec).is_some()) || any_runs && whole_differs(facts, pod)
+}
+
+/// The pod's cgroup has to change before something starts with other resources than it had.
+fn waits_for_starts(facts: &Facts<'_>, pod: &api::Pod) -> bool {
+    let mut all = resizable(pod);
+    facts.session.cgroup_for != Some(digest(pod)) && all.any(|(_, spec)| change(facts, pod, spec).is_some())
 }
 
 /// The pod as a whole has other resources than it was granted.

@@ -236,6 +236,21 @@ fn a_resize_is_told_from_its_grant_to_its_end() {
     assert!(world.plan().events.is_empty());
 }
 
+/// Nothing runs, and what is to start waits for the pod's cgroup: the next try has to wait, too.
+#[test]
+fn a_resize_for_what_starts_is_not_tried_again_at_once() {
+    let mut world = World::new(&[("a", LARGE, SMALL)]);
+    world.runtime.containers.clear();
+    assert!(world.resize().is_some());
+    world.memory = world.plan().memory;
+    let failed = Outcome::ResizeFailed { message: "device or resource busy".to_owned() };
+    world.memory.absorb(&mut world.session, failed, now());
+    let plan = world.plan();
+    assert_eq!(world.resize(), None);
+    assert!(plan.wake_at.is_some());
+    assert!(plan.events.iter().all(|event| event.reason != "ResizeCompleted"), "{:?}", plan.events);
+}
+
 #[test]
 fn what_a_pod_waits_for_is_told_until_it_is_judged_again() {
     let mut world = World::new(&[("a", SMALL, SMALL)]);

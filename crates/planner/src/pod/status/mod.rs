@@ -51,7 +51,7 @@ use phase::Phase;
 pub(super) use resources::due as resources_due;
 
 /// The pod's status now. `memory` is the plan's own draft of what will be remembered; its `status` is the one that was
-/// published last.
+/// published last. A verdict counts once it is in there: what was said because of it can be said again.
 pub fn status(facts: &Facts<'_>, pod: &api::Pod, memory: &Memory) -> api::PodStatus {
     let old = memory.status.as_ref();
     if is_rejected(facts, pod, memory) {
@@ -60,14 +60,13 @@ pub fn status(facts: &Facts<'_>, pod: &api::Pod, memory: &Memory) -> api::PodSta
     let end = End::of(facts, memory);
     let statuses = Statuses::of(facts, pod, memory, end);
     let phase = Phase::of(facts, pod, memory, &statuses, end);
-    let (reason, message) = reason(facts, pod, memory, phase.shown);
+    let (reason, message) = reason(pod, memory, phase.shown);
     let mut conditions = Vec::new();
     if end == End::NotYet && !phases::is_terminal(phase.shown) {
         conditions.extend(resize::conditions(facts, memory));
     }
     if phases::is_terminal(phase.shown) {
-        let succeeded = phase.shown == phases::SUCCEEDED;
-        let verdict = if succeeded { memory.verdict.as_ref() } else { phase::verdict(facts, memory) };
+        let verdict = memory.verdict.as_ref();
         conditions.extend(verdict.and_then(|verdict| conditions::disruption(facts, pod, old, verdict)));
     }
     conditions.extend(conditions::conditions(facts, pod, memory, &statuses, phase.known));
@@ -112,15 +111,22 @@ fn is_rejected(facts: &Facts<'_>, pod: &api::Pod, memory: &Memory) -> bool {
             || status.init_container_statuses.is_some()
             || status.phase.as_deref() == Some(phases::SUCCEEDED)
     };
-    phase::verdict(facts, memory).is_some()
+    (memory.verdict.is_some() || was_rejected(memory))
         && facts.runtime.is_empty()
         && !phase::could_run(facts)
         && !memory.status.as_ref().or(pod.status.as_ref()).is_some_and(told)
 }
 
+/// Another agent had the node then, and all that is known of it is what that one told.
+fn was_rejected(memory: &Memory) -> bool {
+    let told = memory.status.as_ref();
+    let has_failed = told.and_then(|status| status.phase.as_deref()) == Some(phases::FAILED);
+    has_failed && conditions::find(told, condition::CONTAINERS_READY).is_none()
+}
+
 /// As upstream: no conditions and no containers.
 fn rejected(facts: &Facts<'_>, pod: &api::Pod, memory: &Memory) -> api::PodStatus {
-    let (reason, message) = reason(facts, pod, memory, phases::FAILED);
+    let (reason, message) = reason(pod, memory, phases::FAILED);
     let phase = Some(phases::FAILED.to_owned());
     api::PodStatus { phase, reason, message, ..always(facts, pod, memory.status.as_ref()) }
 }
@@ -147,7 +153,7 @@ enum End {
 
 impl End {
     fn of(facts: &Facts<'_>, memory: &Memory) -> Self {
-        let wanted = *facts.wish == Wish::Run && phase::verdict(facts, memory).is_none();
+        let wanted = *facts.wish == Wish::Run && memory.verdict.is_none();
         if wanted || phase::could_run(facts) {
             Self::NotYet
         } else if facts.runtime.sandboxes.iter().any(|s| s.state == SandboxState::Ready) {
@@ -166,15 +172,10 @@ pub fn is_static(pod: &api::Pod) -> bool {
 }
 
 /// Reason and message of the pod live as long as its phase. Those of a verdict come with the phase that it leads to.
-fn reason(
-    facts: &Facts<'_>,
-    pod: &api::Pod,
-    memory: &Memory,
-    phase: &str,
-) -> (Option<String>, Option<String>) {
+fn reason(pod: &api::Pod, memory: &Memory, phase: &str) -> (Option<String>, Option<String>) {
     if phase::kept(pod, memory).is_none()
         && phase == phases::FAILED
-        && let Some(verdict) = phase::verdict(facts, memory)
+        && let Some(verdict) = &memory.verdict
     {
         return (some_text(&verdict.reason), some_text(&verdict.message));
     }

@@ -3,6 +3,7 @@
 use crablet_model::names::condition;
 use crablet_model::names::container_reason::{OOM_KILLED, RESTARTING_ALL_CONTAINERS};
 use crablet_model::names::phase::{self, FAILED, PENDING, RUNNING, SUCCEEDED};
+use crablet_model::runtime::SandboxState;
 use crablet_model::{Role, api, roster};
 
 use super::super::facts::{Facts, Verdict};
@@ -18,7 +19,7 @@ const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
 
 /// What has become of the pod, and what is said of it.
 pub(super) struct Phase {
-    /// A pod is not called finished while a container runs: others take that for leave to use what it holds.
+    /// A pod is not called finished before its sandbox is down: others take that for leave to use what it holds.
     pub shown: &'static str,
     /// What conditions are made of: they tell of a failure at once.
     pub known: &'static str,
@@ -52,10 +53,10 @@ impl Phase {
         };
         let (now, work) = (table_of(statuses, true), table_of(statuses, false));
         let old = memory.status.as_ref().and_then(|s| s.phase.as_deref());
-        let verdict = verdict(facts, memory);
+        let verdict = memory.verdict.as_ref();
         let decided = match (now, work) {
             // As upstream: the node only stops such a pod, and what its containers end with is what has become of it.
-            (SUCCEEDED, _) if verdict.is_some_and(|verdict| !is_deadline(verdict)) => SUCCEEDED,
+            (SUCCEEDED, _) if verdict.is_some_and(|v| !is_deadline(v) && !v.is_rejection()) => SUCCEEDED,
             _ if verdict.is_some() => FAILED,
             (FAILED | SUCCEEDED, _) => now,
             // Its work is done: what only accompanied it does not keep it.
@@ -66,7 +67,7 @@ impl Phase {
             _ if end == End::Down && old == Some(PENDING) => PENDING,
             _ => now,
         };
-        if !phase::is_terminal(decided) || !could_run(facts) {
+        if !phase::is_terminal(decided) || !is_up(facts) {
             // Upstream's status manager declares what is missing ended, and the pod failed, in a status whose conditions
             // were made before: they tell of a pod that had not come so far.
             let ended = || table_of(&Statuses::of(facts, pod, memory, End::Stopped), true);
@@ -87,11 +88,6 @@ impl Phase {
 
 fn is_deadline(verdict: &Verdict) -> bool {
     verdict.reason == DEADLINE_EXCEEDED
-}
-
-/// Why the node has ended the pod, unless the pod had come to its end before.
-pub(super) fn verdict<'a>(facts: &'a Facts<'_>, memory: &'a Memory) -> Option<&'a Verdict> {
-    memory.verdict.as_ref().or(facts.verdict)
 }
 
 /// The status that was published last is of a pod that failed because it went, before it had run.
@@ -120,6 +116,11 @@ fn terminal(status: Option<&api::PodStatus>) -> Option<&'static str> {
 pub(super) fn could_run(facts: &Facts<'_>) -> bool {
     let runs = facts.runtime.containers.iter().any(|c| c.state.is_running());
     runs || facts.session.ops.keys().any(|key| matches!(key, OpKey::CreateSandbox | OpKey::Start(_)))
+}
+
+/// Something of the pod is there that holds an address and may run: upstream's status manager waits for its end.
+fn is_up(facts: &Facts<'_>) -> bool {
+    could_run(facts) || facts.runtime.sandboxes.iter().any(|s| s.state == SandboxState::Ready)
 }
 
 /// Upstream's counts over the containers.

@@ -24,10 +24,7 @@ pub(super) fn could_happen(pod: &api::Pod) -> bool {
 /// From the end that calls for it until nothing is left of any container. Never in a pod that is over.
 pub(super) fn is_under_way(facts: &Facts<'_>, pod: &api::Pod, memory: &Memory) -> bool {
     let runtime = facts.runtime;
-    if *facts.wish != Wish::Run
-        || phase::verdict(facts, memory).is_some()
-        || phase::kept(pod, memory).is_some()
-    {
+    if *facts.wish != Wish::Run || memory.verdict.is_some() || phase::kept(pod, memory).is_some() {
         return false;
     }
     let was_told = super::holds(memory.status.as_ref(), condition::ALL_CONTAINERS_RESTARTING);

@@ -29,16 +29,26 @@ impl One<'_> {
             restart_count: restart_count.max(if lost { published.saturating_add(1) } else { published }),
             resources: Some(sizes::of(self, newest, &granted)),
             allocated_resources: granted.requests.filter(|requests| !requests.is_empty()),
-            user: newest.user.as_ref().map(|user| api::ContainerUser {
-                linux: Some(api::LinuxContainerUser {
-                    uid: user.uid,
-                    gid: user.gid,
-                    supplemental_groups: super::non_empty(user.supplemental_groups.clone()),
-                }),
-            }),
+            user: self.user(newest),
             stop_signal: newest.stop_signal.clone().filter(|_| self.facts.node.stop_signals),
             ..self.blank()
         }
+    }
+
+    /// A runtime that is just removing an instance may have forgotten whose it was, which never changes.
+    fn user(&self, newest: &Container) -> Option<api::ContainerUser> {
+        let told = || {
+            let same = |old: &&api::ContainerStatus| old.container_id == Some(self.full_id(newest));
+            self.old.filter(same)?.user.clone()
+        };
+        let known = newest.user.as_ref().map(|user| api::ContainerUser {
+            linux: Some(api::LinuxContainerUser {
+                uid: user.uid,
+                gid: user.gid,
+                supplemental_groups: super::non_empty(user.supplemental_groups.clone()),
+            }),
+        });
+        known.or_else(told)
     }
 
     /// The end before this instance, as it was published: the runtime may have forgotten what ended.

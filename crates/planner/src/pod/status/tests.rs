@@ -99,7 +99,7 @@ fn the_phase_follows_upstreams_table() {
         let specs: Vec<_> =
             names.iter().take(states.len()).map(|n| json!({"name": n, "image": "i"})).collect();
         let mut world =
-            World::new(json!({"restartPolicy": policy, "containers": specs})).sandbox(SandboxState::Ready);
+            World::new(json!({"restartPolicy": policy, "containers": specs})).sandbox(SandboxState::NotReady);
         for (name, state) in names.iter().zip(states) {
             if let Some(state) = state {
                 world = world.instance(name, name, state.clone());
@@ -141,7 +141,9 @@ fn conditions_of_a_finished_pod_say_how_it_finished() {
 
 #[test]
 fn a_pod_that_ends_turns_terminal_once_nothing_runs_or_starts() {
-    let stopped = World::one("Always").sandbox(SandboxState::Ready).instance("c", "id1", exited(0)).ends();
+    let up = World::one("Always").sandbox(SandboxState::Ready).instance("c", "id1", exited(0)).ends();
+    assert_eq!(up.phase(), PENDING, "its sandbox is still there, and nobody was told that it runs");
+    let stopped = up.stopped(0);
     assert_eq!(stopped.phase(), SUCCEEDED);
     let busy = stopped.clone().with(|w| {
         let operation = Operation { since: w.now, grace_seconds: None, with_runtime: false };
@@ -151,6 +153,25 @@ fn a_pod_that_ends_turns_terminal_once_nothing_runs_or_starts() {
     assert_eq!(World::one("Always").instance("c", "id1", running()).ends().phase(), RUNNING);
     assert_eq!(World::one("Always").instance("c", "id1", exited(143)).ends().phase(), FAILED);
     assert_eq!(stopped.made_static().phase(), RUNNING, "a static pod is never forced");
+}
+
+/// Upstream's status manager holds a terminal phase back in the same way: whoever sees one sees no sandbox.
+#[test]
+fn a_finished_pod_is_called_so_once_its_sandbox_is_down() {
+    for (code, expected) in [(0, SUCCEEDED), (1, FAILED)] {
+        let mut world = World::one("Never").sandbox(SandboxState::Ready).instance("c", "id1", running());
+        world.publish();
+        let mut ended = world.with(|w| w.runtime.containers[0].state = exited(code));
+        assert_eq!(ended.phase(), RUNNING, "{code}");
+        assert_eq!(ended.container()["state"]["terminated"]["exitCode"], code, "what ended is told at once");
+        assert_eq!(ended.condition("Ready")["status"], "False", "{code}");
+        ended.publish();
+        let mut down = ended.stopped(code);
+        let said = (down.phase(), down.condition("PodReadyToStartContainers")["status"].clone());
+        assert_eq!(said, (expected.to_owned(), json!("False")));
+        down.publish();
+        assert_eq!(down.ends().phase(), expected, "and whoever deletes it then changes nothing");
+    }
 }
 
 #[test]

@@ -38,6 +38,7 @@ pub(super) fn why(one: &One<'_>, newest: Option<&Container>) -> Option<Wait> {
 
 fn is_to_start(one: &One<'_>, newest: Option<&Container>) -> bool {
     match newest {
+        None if one.role == Role::Regular => !restart::is_over(one.facts, one.memory, one.pod, one.spec),
         None => !one.is_behind(),
         Some(running) if running.state.is_running() => false,
         Some(exited) if exited.state.exit().is_some() => {

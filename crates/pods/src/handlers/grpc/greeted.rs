@@ -47,8 +47,7 @@ impl AsyncRead for Greeted {
     ) -> Poll<io::Result<()>> {
         let before = into.filled().len();
         let read = ready!(Pin::new(&mut self.stream).poll_read(cx, into));
-        let new = into.filled().get(before..).unwrap_or_default().to_vec();
-        self.look_at(&new);
+        self.look_at(into.filled().get(before..).unwrap_or_default());
         Poll::Ready(read)
     }
 }

@@ -199,3 +199,17 @@ async fn the_path_may_be_a_manifest_or_nothing() {
         [format!("W `{FOLDER}` is neither a folder nor a file: no manifests are read from it")]
     );
 }
+
+/// The path is part of a pod's UID.
+#[test]
+fn paths_are_spelled_as_upstream_spells_them() {
+    for (written, spelled) in [
+        ("/etc/manifests/a.yaml", "/etc/manifests/a.yaml"),
+        ("/etc//manifests/./b/../a.yaml", "/etc/manifests/a.yaml"),
+        ("/../etc/a.yaml", "/etc/a.yaml"),
+        ("../etc/a.yaml", "../etc/a.yaml"),
+        ("./etc/a.yaml", "etc/a.yaml"),
+    ] {
+        assert_eq!(cleaned(Path::new(written)), Path::new(spelled), "{written}");
+    }
+}

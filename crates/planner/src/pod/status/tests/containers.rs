@@ -1,7 +1,7 @@
 //! One container.
 
 use crablet_model::names::phase::{PENDING, RUNNING};
-use crablet_model::runtime::{ContainerState, PodRuntime, SandboxState};
+use crablet_model::runtime::{ContainerState, ContainerUser, PodRuntime, SandboxState};
 use serde_json::{Value, json};
 
 use super::super::super::facts::Session;
@@ -211,4 +211,19 @@ fn the_last_end_outlives_the_instance_that_ended() {
     let world = world.with(|w| w.runtime.containers[0].state = exited(4));
     assert_eq!(world.container()["state"]["terminated"]["containerID"], "containerd://id2");
     assert_eq!(world.container()["lastState"]["terminated"]["containerID"], "containerd://id1");
+}
+
+#[test]
+fn whose_an_instance_is_stays_known_while_it_is_removed() {
+    let mut world = World::one("Never").sandbox(SandboxState::Ready).instance("c", "id1", running());
+    let user = ContainerUser { uid: 1, gid: 2, supplemental_groups: vec![2] };
+    world.runtime.containers[0].user = Some(user);
+    world.publish();
+    let forgotten = world.with(|w| {
+        w.runtime.containers[0].user = None;
+        w.runtime.containers[0].state = exited(1);
+    });
+    assert_eq!(forgotten.container()["user"]["linux"]["uid"], 1);
+    let another = forgotten.with(|w| w.runtime.containers[0].id = "id2".to_owned());
+    assert_eq!(another.container()["user"], Value::Null);
 }

@@ -21,13 +21,12 @@ fn verdict(reason: &str, disrupts: bool) -> Verdict {
 
 #[test]
 fn a_pod_that_was_not_admitted_says_why_and_nothing_else() {
-    let mut world = World::one("Always").with(|w| w.verdict = Some(verdict("OutOfcpu", false)));
+    let mut world = World::one("Always").with(|w| w.memory.verdict = Some(verdict("OutOfcpu", false)));
     let expected = json!({
         "phase": "Failed", "reason": "OutOfcpu", "message": "because of OutOfcpu",
         "qosClass": "BestEffort", "observedGeneration": 3, "startTime": "2023-11-14T22:13:20Z",
     });
     assert_eq!(world.json(), expected);
-    world.memory.verdict = world.verdict.take();
     world.publish();
     assert_eq!(world.json(), expected, "the next life of the agent says the same");
     assert_eq!(world.made_static().json()["phase"], FAILED);
@@ -115,6 +114,53 @@ fn a_verdict_does_not_change_what_had_ended_before() {
     assert_eq!(Some(world.status()), published);
 }
 
+/// What is said because of a verdict is said again by the next life of the agent, which nobody tells of it.
+#[test]
+fn a_verdict_comes_too_late_for_a_pod_that_has_failed() {
+    let mut world = World::one("Never").sandbox(SandboxState::Ready).instance("c", "id1", running());
+    world.plans();
+    let mut world = world.stopped(1);
+    world.plans();
+    let said = world.json();
+    assert_eq!(said["phase"], FAILED);
+    world.verdict = Some(verdict("Preempting", true));
+    world.plans();
+    assert_eq!(world.json(), said);
+    assert_eq!(world.memory.verdict, None);
+}
+
+#[test]
+fn a_pod_that_was_asked_to_go_may_have_to_make_room_before_that() {
+    let mut world = World::one("Always").sandbox(SandboxState::Ready).instance("c", "id1", running());
+    world.plans();
+    let mut world = world.ends();
+    world.plans().verdict = Some(verdict("Preempting", true));
+    world.plans().verdict = None;
+    let mut world = world.stopped(143);
+    for life in ["this one", "the next"] {
+        let status = world.json();
+        assert_eq!((&status["phase"], &status["reason"]), (&json!(FAILED), &json!("Preempting")), "{life}");
+        assert_eq!(world.condition("DisruptionTarget")["reason"], "TerminationByKubelet", "{life}");
+        world.plans().session = Default::default();
+    }
+}
+
+#[test]
+fn a_deadline_may_pass_while_a_pod_goes() {
+    let ends_after = |seconds| {
+        let mut world = World::one("Always").sandbox(SandboxState::Ready).instance("c", "id1", running());
+        world.pod.spec.as_mut().expect("a spec").active_deadline_seconds = Some(seconds);
+        world.plans();
+        let mut world = world.ends();
+        world.plans();
+        let mut world = world.stopped(0);
+        world.plans();
+        (world.phase(), world.json()["reason"].clone())
+    };
+    assert_eq!(ends_after(5), (FAILED.to_owned(), json!("DeadlineExceeded")));
+    assert_eq!(ends_after(500), ("Succeeded".to_owned(), Value::Null));
+}
+
 #[test]
 fn a_pod_that_goes_before_its_turn_came_has_lost_only_what_had_begun() {
     let named = |name: &str| json!({"name": name, "image": "busybox"});
@@ -162,7 +208,7 @@ fn a_container_goes_by_its_own_rules() {
         let mut container = json!({"name": "c", "image": "busybox", "restartPolicy": policy});
         container["restartPolicyRules"] = rules;
         let spec = json!({"restartPolicy": "Never", "containers": [container]});
-        World::new(spec).sandbox(SandboxState::Ready).instance("c", "id1", exited(code)).phase()
+        World::new(spec).sandbox(SandboxState::NotReady).instance("c", "id1", exited(code)).phase()
     };
     let rule = json!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]);
     for (policy, rules, code, expected) in [
@@ -240,7 +286,7 @@ fn who_is_stopped_because_all_begin_afresh_does_not_end_the_pod() {
         "containers": [{"name": "c", "image": "i"}],
     });
     let stopped = |code| {
-        let world = World::new(spec.clone()).sandbox(SandboxState::Ready);
+        let world = World::new(spec.clone()).sandbox(SandboxState::NotReady);
         world.instance("c", "id2", exited(137)).instance("s", "id1", exited(code))
     };
     assert_eq!(stopped(42).phase(), RUNNING);
@@ -287,4 +333,16 @@ fn others_may_hold_a_pods_readiness_back() {
     }
     let unready = gated(json!([])).with(|w| w.runtime.containers[0].state = exited(1));
     assert_eq!(unready.condition("Ready")["reason"], "ContainersNotReady", "containers come first");
+}
+
+/// It knew of no containers, and the next one makes up none.
+#[test]
+fn a_pod_that_another_agent_refused_stays_as_that_one_left_it() {
+    let told = json!({
+        "phase": "Failed", "reason": "OutOfcpu", "message": "no room",
+        "qosClass": "BestEffort", "observedGeneration": 3, "startTime": "2023-11-14T22:13:20Z",
+    });
+    let world = World::one("Always")
+        .with(|w| w.memory.status = Some(serde_json::from_value(told.clone()).expect("a status")));
+    assert_eq!(world.json(), told);
 }

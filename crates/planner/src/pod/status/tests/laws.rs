@@ -208,7 +208,8 @@ proptest! {
     #[test]
     fn nothing_is_said_too_early(world in worlds()) {
         let status = world.status();
-        let runs = world.runtime.containers.iter().any(|c| c.state.is_running());
+        let is_up = world.runtime.sandboxes.iter().any(|s| s.state == SandboxState::Ready);
+        let runs = is_up || world.runtime.containers.iter().any(|c| c.state.is_running());
         prop_assert!(!runs || !status.phase.as_deref().is_some_and(phase::is_terminal));
         for container in all(&status) {
             let state = container.state.clone().unwrap_or_default();

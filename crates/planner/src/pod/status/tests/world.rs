@@ -8,7 +8,7 @@ use super::super::super::facts::{
     CgroupKind, Ending, NodeFacts, Operation, Probed, Probes, Session, Verdict,
 };
 use super::super::super::memory::{self, CrashLoop, PullBackOff};
-use super::super::super::plan::OpKey;
+use super::super::super::plan::{OpKey, plan};
 use super::super::super::resize::Grants;
 use super::super::super::restart;
 use super::super::*;
@@ -29,6 +29,7 @@ pub(super) struct World {
     pub(super) memory: Memory,
     pub(super) session: Session,
     pub(super) probes: Probes,
+    /// Of the node, just now.
     pub(super) verdict: Option<Verdict>,
     pub(super) grants: Grants,
     pub(super) node: NodeFacts,
@@ -113,6 +114,14 @@ impl World {
     /// Publishes the status and lets time pass, as when the agent comes back.
     pub(super) fn publish(&mut self) -> &mut Self {
         self.memory.status = Some(self.status());
+        self.now = later(self.now, 3);
+        self
+    }
+
+    /// The same by a whole plan, which takes in what is to be remembered.
+    pub(super) fn plans(&mut self) -> &mut Self {
+        let id = PodRef::of(&self.pod);
+        self.memory = plan(&self.facts(&id)).memory;
         self.now = later(self.now, 3);
         self
     }
