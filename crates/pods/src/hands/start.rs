@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use crablet_cri::CriError;
 use crablet_model::api;
@@ -16,6 +17,8 @@ use crate::order::Kind;
 
 /// Of a refusal that is nobody's fault: the sandbox had gone.
 const SANDBOX_LOST: &str = "SandboxLost";
+/// When it is looked whether the sandbox has gone, each after the one before.
+const SANDBOX_LOOKS: [Duration; 3] = [Duration::ZERO, Duration::from_millis(50), Duration::from_millis(200)];
 
 impl Hands {
     pub(super) async fn start_container(
@@ -130,11 +133,7 @@ impl Hands {
         made: Option<&str>,
         refusal: StartRefusal,
     ) -> StartRefusal {
-        let is_lost = match self.runtime.sandbox_status(sandbox_id).await {
-            Ok(sandbox) => sandbox.state != SandboxState::Ready,
-            Err(error) => error.is_not_found(),
-        };
-        if !is_lost || role == Role::Ephemeral {
+        if role == Role::Ephemeral || !self.is_lost(sandbox_id).await {
             return refusal;
         }
         if let Some(id) = made
@@ -144,6 +143,20 @@ impl Hands {
             return refusal;
         }
         StartRefusal { reason: SANDBOX_LOST, ..refusal }
+    }
+
+    /// A runtime may say so a moment after what was in the sandbox could tell. Nothing waits for the answer: the start has
+    /// failed, and is not tried again for seconds.
+    async fn is_lost(&self, sandbox_id: &str) -> bool {
+        for pause in SANDBOX_LOOKS {
+            tokio::time::sleep(pause).await;
+            match self.runtime.sandbox_status(sandbox_id).await {
+                Ok(sandbox) if sandbox.state == SandboxState::Ready => {}
+                Ok(_) => return true,
+                Err(error) => return error.is_not_found(),
+            }
+        }
+        false
     }
 
     /// Starts what an earlier life of the agent created: where its log lies, the runtime knows.
