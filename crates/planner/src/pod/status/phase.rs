@@ -19,7 +19,7 @@ const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
 
 /// What has become of the pod, and what is said of it.
 pub(super) struct Phase {
-    /// A pod is not called finished before its sandbox is down: others take that for leave to use what it holds.
+    /// A pod of the API server is not called finished before its sandbox is down: others take that for leave to use what it holds.
     pub shown: &'static str,
     /// What conditions are made of: they tell of a failure at once.
     pub known: &'static str,
@@ -67,7 +67,7 @@ impl Phase {
             _ if end == End::Down && old == Some(PENDING) => PENDING,
             _ => now,
         };
-        if !phase::is_terminal(decided) || !is_up(facts) {
+        if !phase::is_terminal(decided) || !is_up(facts, pod) {
             // Upstream's status manager declares what is missing ended, and the pod failed, in a status whose conditions
             // were made before: they tell of a pod that had not come so far.
             let ended = || table_of(&Statuses::of(facts, pod, memory, End::Stopped), true);
@@ -118,9 +118,11 @@ pub(super) fn could_run(facts: &Facts<'_>) -> bool {
     runs || facts.session.ops.keys().any(|key| matches!(key, OpKey::CreateSandbox | OpKey::Start(_)))
 }
 
-/// Something of the pod is there that holds an address and may run: upstream's status manager waits for its end.
-fn is_up(facts: &Facts<'_>) -> bool {
-    could_run(facts) || facts.runtime.sandboxes.iter().any(|s| s.state == SandboxState::Ready)
+/// Something of the pod is there that holds an address and may run: upstream's status manager waits for its end. Of a
+/// static pod it is told as soon as its containers have ended.
+fn is_up(facts: &Facts<'_>, pod: &api::Pod) -> bool {
+    could_run(facts)
+        || !is_static(pod) && facts.runtime.sandboxes.iter().any(|s| s.state == SandboxState::Ready)
 }
 
 /// Upstream's counts over the containers.
