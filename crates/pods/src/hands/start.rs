@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
 
 use crablet_cri::CriError;
 use crablet_model::api;
 use crablet_model::names::{container_reason, event_reason};
 use crablet_model::roster::{self, Role};
-use crablet_model::runtime::SandboxState;
+use crablet_model::runtime::{ContainerState, SandboxState};
 use crablet_planner::pod::config::{self, ContainerInputs};
 use crablet_planner::pod::{Action, Outcome, PreparedImage};
 
@@ -17,8 +16,6 @@ use crate::order::Kind;
 
 /// Of a refusal that is nobody's fault: the sandbox had gone.
 const SANDBOX_LOST: &str = "SandboxLost";
-/// When it is looked whether the sandbox has gone, each after the one before.
-const SANDBOX_LOOKS: [Duration; 3] = [Duration::ZERO, Duration::from_millis(50), Duration::from_millis(200)];
 
 impl Hands {
     pub(super) async fn start_container(
@@ -137,6 +134,11 @@ impl Hands {
             return refusal;
         }
         if let Some(id) = made
+            && !self.never_ran(id).await
+        {
+            return refusal;
+        }
+        if let Some(id) = made
             && let Err(error) = gone_is_fine(self.runtime.remove_container(id).await)
         {
             tracing::warn!(container = id, %error, "could not remove a container whose sandbox went before it began");
@@ -145,18 +147,23 @@ impl Hands {
         StartRefusal { reason: SANDBOX_LOST, ..refusal }
     }
 
-    /// A runtime may say so a moment after what was in the sandbox could tell. Nothing waits for the answer: the start has
-    /// failed, and is not tried again for seconds.
     async fn is_lost(&self, sandbox_id: &str) -> bool {
-        for pause in SANDBOX_LOOKS {
-            tokio::time::sleep(pause).await;
-            match self.runtime.sandbox_status(sandbox_id).await {
-                Ok(sandbox) if sandbox.state == SandboxState::Ready => {}
-                Ok(_) => return true,
-                Err(error) => return error.is_not_found(),
-            }
+        match self.runtime.sandbox_status(sandbox_id).await {
+            Ok(sandbox) => sandbox.state != SandboxState::Ready,
+            Err(error) => error.is_not_found(),
         }
-        false
+    }
+
+    /// A call may fail that took effect.
+    async fn never_ran(&self, id: &str) -> bool {
+        match self.runtime.container_status(id).await {
+            Ok(container) => match container.state {
+                ContainerState::Created => true,
+                ContainerState::Exited(exit) => exit.started_at.is_none(),
+                ContainerState::Running { .. } | ContainerState::Unknown => false,
+            },
+            Err(error) => error.is_not_found(),
+        }
     }
 
     /// Starts what an earlier life of the agent created: where its log lies, the runtime knows.
