@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::super::super::facts::{Probed, Probes, Session, Verdict};
 use super::super::super::memory::{Failure, Memory};
-use super::super::{api, holds};
+use super::super::{api, holds, is_static};
 use super::world::{NOW, World, at, crash_loops, failed_pull, instance, sandbox};
 
 fn states() -> impl Strategy<Value = ContainerState> {
@@ -208,7 +208,8 @@ proptest! {
     #[test]
     fn nothing_is_said_too_early(world in worlds()) {
         let status = world.status();
-        let is_up = world.runtime.sandboxes.iter().any(|s| s.state == SandboxState::Ready);
+        let mut sandboxes = world.runtime.sandboxes.iter();
+        let is_up = !is_static(&world.pod) && sandboxes.any(|s| s.state == SandboxState::Ready);
         let runs = is_up || world.runtime.containers.iter().any(|c| c.state.is_running());
         prop_assert!(!runs || !status.phase.as_deref().is_some_and(phase::is_terminal));
         for container in all(&status) {
