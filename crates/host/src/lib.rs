@@ -6,6 +6,7 @@
 //! | [`linux`] | the real one |
 //! | [`clock`] | [`Clock`]: wall-clock time; waiting is always tokio's, so that a simulation can own it |
 //! | [`changes`] | waiting for a change in any of several folders |
+//! | [`lookup`] | addresses of names, off the threads that work with files |
 //! | [`lock`] | a file that one process at a time may hold |
 //! | [`process`] | what the kernel grants this process: open files, its place in the OOM killer's queue, signals |
 //! | [`supervisor`] | telling systemd how things are |
@@ -21,6 +22,7 @@ pub mod files;
 pub mod keeper;
 pub mod linux;
 pub mod lock;
+pub mod lookup;
 pub mod memory;
 pub mod process;
 pub mod supervisor;

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crablet_cri::{CriError, ErrorKind, Runtime};
+use crablet_cri::{CriError, Runtime};
 use crablet_model::events::Event;
 use crablet_model::names::{annotation, event_reason};
 use crablet_model::{api, roster};
@@ -154,8 +154,8 @@ impl Hooks<'_> {
             None => self.pod_address().await?,
         };
         let ask = HttpAsk::of(get, container, &host, Purpose::Lifecycle)?;
-        let Err(error) = http::get(&ask, None).await else { return Ok(()) };
-        if !error.plain_http_answer || http::get(&ask.over_plain_http(), None).await.is_err() {
+        let Err(error) = http::call(&ask).await else { return Ok(()) };
+        if !error.plain_http_answer || http::call(&ask.over_plain_http()).await.is_err() {
             return Err(error.message);
         }
         let at = ask.host_and_port();
@@ -215,15 +215,7 @@ fn beginning(output: &[u8]) -> String {
 
 /// As upstream passes a runtime's errors on.
 pub(crate) fn in_grpc_words(error: &CriError) -> String {
-    let code = match error.kind {
-        ErrorKind::NotFound => "NotFound",
-        ErrorKind::Unimplemented => "Unimplemented",
-        ErrorKind::Unavailable => "Unavailable",
-        ErrorKind::DeadlineExceeded => "DeadlineExceeded",
-        ErrorKind::Exhausted => "ResourceExhausted",
-        ErrorKind::Refused => "Unknown",
-    };
-    format!("rpc error: code = {code} desc = {error}")
+    error.with_code()
 }
 
 #[cfg(test)]

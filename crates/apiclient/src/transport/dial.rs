@@ -1,14 +1,15 @@
 //! TCP, TLS and the choice of the protocol.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crablet_host::lookup;
 use hyper_util::rt::TokioIo;
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
 use tokio::time;
 use tokio_rustls::TlsConnector;
 
@@ -114,14 +115,10 @@ impl Dialler {
 
     async fn addresses(&self) -> Result<Vec<SocketAddr>, DialError> {
         let (host, port) = (self.address.host(), self.address.port());
-        if let Ok(ip) = host.parse::<IpAddr>() {
-            return Ok(vec![SocketAddr::new(ip, port)]);
-        }
-        match time::timeout(CONNECT, lookup_host((host, port))).await {
-            Ok(Ok(addresses)) => Ok(addresses.collect()),
+        match time::timeout(CONNECT, lookup::OF_NODE.addresses(host, port)).await {
+            Ok(Ok(addresses)) => Ok(addresses),
             Ok(Err(error)) => {
-                let message = format!("dial tcp: lookup {host}: {}", io_words(&error));
-                Err(DialError { message, timed_out: false })
+                Err(DialError { message: format!("dial tcp: lookup {host}: {error}"), timed_out: false })
             }
             Err(_) => {
                 Err(DialError { message: format!("dial tcp: lookup {host}: i/o timeout"), timed_out: true })

@@ -15,6 +15,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
+use crablet_host::lookup;
 use crablet_planner::node::{DefaultRoute, Interface, Machine};
 
 use crate::host::NodeHost;
@@ -52,7 +53,8 @@ impl NodeHost for LinuxNodeHost {
     }
 
     async fn lookup(&self, name: &str) -> io::Result<Vec<IpAddr>> {
-        Ok(tokio::net::lookup_host((name, 0)).await?.map(|address| address.ip()).collect())
+        let found = lookup::OF_NODE.addresses(name, 0).await.map_err(io::Error::other)?;
+        Ok(found.iter().map(|address| address.ip()).collect())
     }
 
     async fn root_capacity(&self) -> io::Result<u64> {

@@ -3,10 +3,11 @@
 //! Unlike upstream's, these sockets do not linger: closing one that lingers may hold up its thread for a second.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use tokio::net::{TcpStream, lookup_host};
+use crablet_host::lookup::{self, LookupError};
+use tokio::net::TcpStream;
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// More than any that a resolver reads.
@@ -17,13 +18,29 @@ pub(super) fn host_and_port(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// Connects to the first address that takes the connection. No host means this machine. Has no deadline of its own.
+/// Connects to the first address that takes the connection. Has no deadline of its own.
 pub(super) async fn dial(host: &str, port: u16) -> Result<TcpStream, String> {
+    connect(&addresses(host, port).await?).await
+}
+
+/// Where a host can be reached. No host means this machine.
+pub(super) async fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     let host = if host.is_empty() { "127.0.0.1" } else { host };
-    let Ok(addresses) = lookup_host((host, port)).await else { return Err(unknown(host).await) };
-    let mut error = format!("dial tcp: lookup {host}: no such host");
+    match lookup::OF_PODS.addresses(host, port).await {
+        Ok(found) => Ok(found),
+        Err(error) => {
+            // A disk may be slow: not on a thread on which others wait for their turn.
+            let settings = tokio::task::spawn_blocking(resolver_settings).await.unwrap_or_default();
+            Err(not_found(host, &settings, &error))
+        }
+    }
+}
+
+/// To the first that takes the connection.
+pub(super) async fn connect(addresses: &[SocketAddr]) -> Result<TcpStream, String> {
+    let mut error = "dial tcp: missing address".to_owned();
     for address in addresses {
-        match TcpStream::connect(address).await {
+        match TcpStream::connect(*address).await {
             Ok(stream) => return Ok(stream),
             Err(refused) => error = format!("dial tcp {address}: connect: {}", in_words(&refused)),
         }
@@ -32,13 +49,12 @@ pub(super) async fn dial(host: &str, port: u16) -> Result<TcpStream, String> {
 }
 
 /// Go names the server that did not know.
-async fn unknown(host: &str) -> String {
-    // A disk may be slow: not on a thread on which others wait for their turn.
-    let settings = tokio::task::spawn_blocking(resolver_settings).await.unwrap_or_default();
+fn not_found(host: &str, settings: &str, error: &LookupError) -> String {
     let mut servers = settings.lines().filter_map(|line| line.strip_prefix("nameserver")).map(str::trim);
     let server = servers.find_map(|server| server.parse::<IpAddr>().ok());
     let server = SocketAddr::new(server.unwrap_or(Ipv4Addr::LOCALHOST.into()), 53);
-    format!("dial tcp: lookup {host} on {server}: no such host")
+    let why = if error.for_now { "server misbehaving" } else { "no such host" };
+    format!("dial tcp: lookup {host} on {server}: {why}")
 }
 
 fn resolver_settings() -> String {
@@ -49,10 +65,51 @@ fn resolver_settings() -> String {
     settings
 }
 
+/// Both ends of a connection, for what is said when it breaks.
+pub(super) struct Ends(String);
+
+impl Ends {
+    pub fn of(stream: &TcpStream) -> Self {
+        Self(match (stream.local_addr(), stream.peer_addr()) {
+            (Ok(here), Ok(there)) => format!("tcp {here}->{there}"),
+            _ => "tcp".to_owned(),
+        })
+    }
+
+    /// How Go tells of it.
+    pub fn broke(&self, error: &io::Error) -> String {
+        match error.kind() {
+            ErrorKind::UnexpectedEof => "unexpected EOF".to_owned(),
+            ErrorKind::BrokenPipe => format!("write {}: write: broken pipe", self.0),
+            _ if error.raw_os_error().is_none() => in_words(error),
+            _ => format!("read {}: read: {}", self.0, in_words(error)),
+        }
+    }
+}
+
 /// `connection refused`, where Rust says `Connection refused (os error 111)`.
-pub(super) fn in_words(error: &io::Error) -> String {
+fn in_words(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     let mut letters = text.chars();
     letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_without_an_address_is_told_with_the_server_that_was_asked() {
+        let error = |for_now| LookupError { message: String::new(), for_now };
+        let settings = "search a.test\nnameserver 10.0.0.2\nnameserver 10.0.0.3\n";
+        let told = not_found("x.test", settings, &error(false));
+        assert_eq!(told, "dial tcp: lookup x.test on 10.0.0.2:53: no such host");
+        let told = not_found("x.test", settings, &error(true));
+        assert_eq!(told, "dial tcp: lookup x.test on 10.0.0.2:53: server misbehaving");
+        assert_eq!(
+            not_found("x.test", "", &error(false)),
+            "dial tcp: lookup x.test on 127.0.0.1:53: no such host"
+        );
+    }
 }

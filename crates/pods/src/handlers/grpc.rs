@@ -122,13 +122,24 @@ fn verdict(status: i32) -> Answer {
 }
 
 fn refusal(status: &Status, timeout: &impl std::fmt::Display) -> String {
-    let (code, message) = (status.code(), status.message());
-    match code {
+    let message = status.message();
+    match status.code() {
         Code::Unimplemented => format!(
             "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): {message}"
         ),
         Code::DeadlineExceeded => format!("timeout: health rpc did not complete within {timeout}"),
-        _ => format!("error: health rpc probe failed: rpc error: code = {code:?} desc = {message}"),
+        code => {
+            let code = in_go(code);
+            format!("error: health rpc probe failed: rpc error: code = {code} desc = {message}")
+        }
+    }
+}
+
+/// Go's name of a code.
+fn in_go(code: Code) -> String {
+    match code {
+        Code::Cancelled => "Canceled".to_owned(),
+        code => format!("{code:?}"),
     }
 }
 

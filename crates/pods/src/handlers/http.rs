@@ -1,28 +1,32 @@
 //! A GET, as upstream's probes and hooks send it.
 //!
-//! - No proxy, no kept connection, no compression; whoever answers over TLS is believed.
+//! - No proxy, no kept connection; whoever answers over TLS is believed. HTTP/2 is for probes only.
 //! - Redirects are followed as long as they stay on the host that was asked first. One that leads elsewhere is the answer.
 //! - A body is read up to 10 KiB.
 
 use std::time::Duration;
 
 use crablet_model::api;
-use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, RANGE,
+    REFERER, USER_AGENT,
+};
 use tokio::time;
 
-use super::dial::host_and_port;
 use super::{Answer, MOST_OF_AN_ANSWER, Trouble, VERSION, port};
 
 mod exchange;
 mod target;
 mod tls;
+mod url;
 
-use target::Target;
+use exchange::Reply;
+use target::{Astray, Target};
 
 /// As many as Go's client follows.
 const MOST_REDIRECTS: usize = 10;
 
-/// On whose behalf: it shows in the `User-Agent`.
+/// On whose behalf: it shows in the headers, and in what is spoken over TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Probe,
@@ -36,6 +40,9 @@ pub(crate) struct HttpAsk {
     /// What the `Host` header says, if the specification has one.
     host: Option<String>,
     headers: HeaderMap,
+    purpose: Purpose,
+    /// Why it is not sent: Go's client looks at the headers first. That is a failure of whom it asks.
+    refused: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,8 +62,9 @@ pub(crate) struct HttpError {
 }
 
 impl HttpError {
-    fn before_answer(message: String) -> Self {
-        Self { message, plain_http_answer: false, in_body: false }
+    /// As Go's client tells it, with the URL that it asked for.
+    fn before_answer(url: &str, why: &str) -> Self {
+        Self { message: format!("Get {url:?}: {why}"), plain_http_answer: false, in_body: false }
     }
 
     fn in_body(message: String) -> Self {
@@ -73,27 +81,27 @@ impl HttpAsk {
         purpose: Purpose,
     ) -> Result<Self, String> {
         let host = get.host.as_deref().filter(|host| !host.is_empty()).unwrap_or(pod_ip);
+        // The API server fills in the path where it is missing.
+        let path = get.path.as_deref().filter(|path| !path.is_empty()).unwrap_or("/");
         let target = Target {
             tls: get.scheme.as_deref().is_some_and(|scheme| scheme.eq_ignore_ascii_case("https")),
             host: host.to_owned(),
-            port: port(&get.port, container)?,
-            path: target::path_and_query(get.path.as_deref().unwrap_or_default()),
+            port: Some(port(&get.port, container)?),
+            path: target::path_and_query(path),
         };
-        let listed = get.http_headers.iter().flatten();
         let mut headers = HeaderMap::new();
-        for header in listed {
-            let (name, value) = (&header.name, &header.value);
-            let name = HeaderName::try_from(name)
-                .map_err(|_| format!("net/http: invalid header field name {name:?}"))?;
-            let mut value = HeaderValue::try_from(value)
-                .map_err(|_| format!("net/http: invalid header field value for {:?}", header.name))?;
-            // It may be a password: nothing that prints a request shows it.
-            value.set_sensitive(true);
-            headers.append(name, value);
+        let mut refused = None;
+        for header in get.http_headers.iter().flatten() {
+            match read_header(&header.name, &header.value) {
+                Ok((name, value)) => {
+                    headers.append(name, value);
+                }
+                Err(why) => refused = refused.or(Some(why)),
+            }
         }
         let host = headers.remove(HOST).and_then(|host| host.to_str().ok().map(str::to_owned));
         add_usual(&mut headers, purpose);
-        Ok(Self { target, host: host.filter(|host| !host.is_empty()), headers })
+        Ok(Self { target, host: host.filter(|host| !host.is_empty()), headers, purpose, refused })
     }
 
     /// The same question without TLS, and without credentials that were not meant for everybody to read.
@@ -106,7 +114,7 @@ impl HttpAsk {
 
     /// Whom it asks: `10.0.0.7:8443`.
     pub(crate) fn host_and_port(&self) -> String {
-        host_and_port(&self.target.host, self.target.port)
+        self.target.authority()
     }
 
     /// The same question to this host, unless it knows already whom to ask.
@@ -117,6 +125,27 @@ impl HttpAsk {
         }
         there
     }
+}
+
+fn read_header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
+    let known =
+        HeaderName::try_from(name).map_err(|_| format!("net/http: invalid header field name {name:?}"))?;
+    let mut value = HeaderValue::try_from(value)
+        .map_err(|_| format!("net/http: invalid header field value for {:?}", in_go(name)))?;
+    // It may be a password: nothing that prints a request shows it.
+    value.set_sensitive(true);
+    Ok((known, value))
+}
+
+/// As Go writes the name of a header: `X-Request-Id`.
+fn in_go(name: &str) -> String {
+    let mut at_the_head = true;
+    let letters = name.chars().map(|letter| {
+        let written = if at_the_head { letter.to_ascii_uppercase() } else { letter.to_ascii_lowercase() };
+        at_the_head = letter == '-';
+        written
+    });
+    letters.collect()
 }
 
 fn add_usual(headers: &mut HeaderMap, purpose: Purpose) {
@@ -139,24 +168,44 @@ fn add_usual(headers: &mut HeaderMap, purpose: Purpose) {
         }
         Some(false) => {}
     }
-    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    match purpose {
+        Purpose::Probe => {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        // Upstream's client for hooks is Go's usual one.
+        Purpose::Lifecycle if !headers.contains_key(ACCEPT_ENCODING) && !headers.contains_key(RANGE) => {
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        }
+        Purpose::Lifecycle => {}
+    }
 }
 
 /// Asks, and reads the answer.
-pub(crate) async fn get(ask: &HttpAsk, timeout: Option<Duration>) -> Result<HttpAnswer, HttpError> {
+pub(crate) async fn get(ask: &HttpAsk, timeout: Duration) -> Result<HttpAnswer, HttpError> {
     let mut progress = Progress { target: ask.target.clone(), in_body: false };
-    let Some(timeout) = timeout else { return follow(ask, &mut progress).await };
-    match time::timeout(timeout, follow(ask, &mut progress)).await {
+    let asked = async {
+        let reply = follow(ask, &mut progress.target).await?;
+        progress.in_body = true;
+        reply.read().await
+    };
+    match time::timeout(timeout, asked).await {
         Ok(answer) => answer,
         Err(_) if progress.in_body => Err(HttpError::in_body(
             "context deadline exceeded (Client.Timeout or context cancellation while reading body)"
                 .to_owned(),
         )),
-        Err(_) => Err(HttpError::before_answer(format!(
-            "Get {:?}: context deadline exceeded (Client.Timeout exceeded while awaiting headers)",
-            progress.target.url()
-        ))),
+        Err(_) => Err(HttpError::before_answer(
+            &progress.target.url(),
+            "context deadline exceeded (Client.Timeout exceeded while awaiting headers)",
+        )),
     }
+}
+
+/// Asks, and is content with any answer. How its body ends does not matter.
+pub(crate) async fn call(ask: &HttpAsk) -> Result<(), HttpError> {
+    let reply = follow(ask, &mut ask.target.clone()).await?;
+    reply.discard().await;
+    Ok(())
 }
 
 /// How far a question has come, for what is said when its time is over.
@@ -165,34 +214,62 @@ struct Progress {
     in_body: bool,
 }
 
-async fn follow(ask: &HttpAsk, progress: &mut Progress) -> Result<HttpAnswer, HttpError> {
+/// The first answer that leads nowhere else on the host. `target` is what is being asked.
+async fn follow(ask: &HttpAsk, target: &mut Target) -> Result<Reply, HttpError> {
+    if let Some(why) = &ask.refused {
+        return Err(HttpError::before_answer(&target.url(), why));
+    }
     let mut host = ask.host.clone();
+    let mut headers = ask.headers.clone();
     let mut hops = 0;
     loop {
-        let target = progress.target.clone();
-        let reply = exchange::send(&target, host.as_deref(), ask.headers.clone()).await?;
-        let location = reply.redirect().map(str::to_owned);
-        let next = location.as_deref().and_then(|location| target.resolve(location));
-        let Some(next) = next.filter(|next| next.host == ask.target.host) else {
-            progress.in_body = true;
-            return reply.read().await;
-        };
+        let reply = exchange::send(target, host.as_deref(), headers, ask.purpose).await?;
+        let Some(location) = reply.redirect().map(str::to_owned) else { return Ok(reply) };
+        let Some(next) = next_target(ask, target, &location)? else { return Ok(reply) };
         hops += 1;
         if hops >= MOST_REDIRECTS {
-            let message = format!("Get {:?}: stopped after {MOST_REDIRECTS} redirects", next.url());
-            return Err(HttpError::before_answer(message));
+            let why = format!("stopped after {MOST_REDIRECTS} redirects");
+            return Err(HttpError::before_answer(&location, &why));
         }
         // A host that the specification made up is meant for the same place only.
-        if location.is_some_and(|location| target::names_a_host(&location)) {
+        if target::is_absolute(&location) {
             host = None;
         }
-        progress.target = next;
+        headers = ask.headers.clone();
+        add_referer(&mut headers, target, &next);
+        *target = next;
+    }
+}
+
+/// Where to ask next. `None`: the answer counts as it is.
+fn next_target(ask: &HttpAsk, target: &Target, location: &str) -> Result<Option<Target>, HttpError> {
+    match target.resolve(location) {
+        Ok(next) => Ok(Some(next).filter(|next| next.host == ask.target.host)),
+        Err(Astray::Unaskable { host, why }) if host == ask.target.host => {
+            Err(HttpError::before_answer(location, &why))
+        }
+        Err(Astray::Unaskable { .. } | Astray::Elsewhere) => Ok(None),
+        Err(Astray::Unreadable(why)) => {
+            let why = format!("failed to parse Location header {location:?}: {why}");
+            Err(HttpError::before_answer(&target.url(), &why))
+        }
+    }
+}
+
+/// Who sent us. What was asked under cover is not told in the open.
+fn add_referer(headers: &mut HeaderMap, last: &Target, next: &Target) {
+    let has_one = headers.get(REFERER).is_some_and(|given| !given.is_empty());
+    if has_one || (last.tls && !next.tls) {
+        return;
+    }
+    if let Ok(url) = HeaderValue::try_from(last.url()) {
+        headers.insert(REFERER, url);
     }
 }
 
 /// A probe's question.
 pub(crate) async fn ask(ask: &HttpAsk, timeout: Duration) -> Result<Answer, Trouble> {
-    let answer = match get(ask, Some(timeout)).await {
+    let answer = match get(ask, timeout).await {
         Ok(answer) => answer,
         Err(error) if error.in_body => return Err(Trouble { state: "failure", message: error.message }),
         Err(error) => return Ok(Answer::Failure(error.message)),

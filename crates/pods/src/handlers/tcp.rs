@@ -2,13 +2,19 @@
 
 use std::time::Duration;
 
-use tokio::time;
+use tokio::time::{self, Instant};
 
 use super::Answer;
-use super::dial::{dial, host_and_port};
+use super::dial::{addresses, connect, host_and_port};
 
 pub(crate) async fn ask(host: &str, port: u16, timeout: Duration) -> Answer {
-    match time::timeout(timeout, dial(host, port)).await {
+    let deadline = Instant::now() + timeout;
+    let addresses = match time::timeout_at(deadline, addresses(host, port)).await {
+        Ok(Ok(addresses)) => addresses,
+        Ok(Err(message)) => return Answer::Failure(message),
+        Err(_) => return Answer::Failure(format!("dial tcp: lookup {host}: i/o timeout")),
+    };
+    match time::timeout_at(deadline, connect(&addresses)).await {
         Ok(Ok(_)) => Answer::Success(String::new()),
         Ok(Err(message)) => Answer::Failure(message),
         Err(_) => Answer::Failure(format!("dial tcp {}: i/o timeout", host_and_port(host, port))),

@@ -200,6 +200,22 @@ async fn a_hook_is_known_without_the_pods_specification() {
 }
 
 #[tokio::test]
+async fn an_answer_that_breaks_off_is_an_answer() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let _ = stream.read(&mut [0; 4096]).await.unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab").await.unwrap();
+    });
+    let world =
+        World::new(json!({ "postStart": { "httpGet": { "host": "127.0.0.1", "port": port } } })).await;
+    assert_eq!(world.post_start().await, Ok(()));
+    assert!(world.runs() && world.told().is_empty());
+    server.await.unwrap();
+}
+
+#[tokio::test]
 async fn a_plain_answer_is_good_where_tls_was_expected() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();

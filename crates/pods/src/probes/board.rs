@@ -114,6 +114,10 @@ impl Board {
         })
     }
 
+    pub fn is_ready(&self, id: &str) -> bool {
+        self.state().verdicts.of(id).readiness == Some(true)
+    }
+
     /// Returns whether it is news.
     pub fn judge(&self, container: &str, id: &str, kind: Kind, is_well: bool) -> bool {
         let mut guard = self.state();

@@ -216,6 +216,26 @@ async fn readiness_is_asked_soon_after_the_start_and_then_in_each_period() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_not_ready_does_not_wait_for_a_long_period() {
+    let seldom = json!({"periodSeconds": 600});
+    let probes =
+        json!({"readinessProbe": probe("ready", seldom.clone()), "livenessProbe": probe("live", seldom)});
+    let mut world = World::new(app(probes));
+    world.answer("ready", Command::exits(1, ""));
+    let id = world.start("app").await;
+    world.pass(5.0).await;
+    world.answer("ready", Command::exits(0, ""));
+    world.pass(95.0).await;
+    let asked = world.times("ready");
+    assert!(asked.len() == 2 && (610..=910).contains(&asked[1]), "{asked:?}");
+    assert_eq!(world.probed(&id).readiness, Some(true));
+    // From here on at its own pace, as any other kind from the beginning.
+    world.pass(400.0).await;
+    assert_eq!(world.times("ready"), asked);
+    assert!(world.times("live").len() <= 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn so_many_answers_in_a_row_make_a_verdict() {
     let thresholds = json!({"periodSeconds": 1, "successThreshold": 2, "failureThreshold": 3});
     let mut world = World::new(app(json!({"readinessProbe": probe("ready", thresholds)})));

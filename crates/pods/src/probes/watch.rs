@@ -16,6 +16,9 @@
 //!   container's start, at most that far apart. Up to a quarter of the period is taken off by lot, so that pods that
 //!   started together are not asked together;
 //! - an instance that ran before this life of the agent: at any moment of the first period, by lot, as upstream.
+//!
+//! What is not ready need not wait for a long period: upstream asks it with each look at the pod, which comes after 60 to
+//! 90 seconds at most.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +39,8 @@ use crate::nudge::Nudge;
 
 /// What has just started is given this long before its answers count.
 const TO_COME_UP: Duration = Duration::from_secs(1);
+/// What is not ready is asked again after this long, and up to half as long again by lot, however long its period is.
+const UNTIL_READY: Duration = Duration::from_secs(60);
 
 pub(super) struct Watch {
     pub means: Arc<Means>,
@@ -152,13 +157,25 @@ impl Watch {
             return;
         }
         known.early = false;
-        known.due = Some((due + self.timing.period).max(Instant::now()));
         self.tell(&answer);
         if let Ok(answer) = answer {
             let is_well = !matches!(answer, Answer::Failure(_));
             self.figures.answered(is_well, took);
             self.count(is_well);
         }
+        let next = (due + self.pause(&id)).max(Instant::now());
+        if let Some(known) = &mut self.instance {
+            known.due = Some(next);
+        }
+    }
+
+    /// Until the instance is asked again.
+    fn pause(&mut self, id: &str) -> Duration {
+        let period = self.timing.period;
+        if self.kind != Kind::Readiness || period <= UNTIL_READY || self.board.is_ready(id) {
+            return period;
+        }
+        period.min(UNTIL_READY.mul_f64(1.0 + self.random.f64() / 2.0))
     }
 
     fn count(&mut self, is_well: bool) {

@@ -93,6 +93,10 @@ async fn the_state_of_the_service_decides() {
             failure("error: health rpc probe failed: rpc error: code = NotFound desc = unknown service"),
         ),
         (
+            Says::Code(1, "on second thoughts"),
+            failure("error: health rpc probe failed: rpc error: code = Canceled desc = on second thoughts"),
+        ),
+        (
             Says::Code(12, "no such thing"),
             failure(
                 "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): no such thing",

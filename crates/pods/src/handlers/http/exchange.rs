@@ -9,15 +9,15 @@ use futures_util::future::Fuse;
 use http::header::{CONNECTION, HOST, HeaderMap, HeaderValue, LOCATION};
 use http::{Request, Response, Uri};
 use http_body_util::{BodyExt, Empty};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::client::conn::{http1, http2};
 use hyper::rt::{Read, Write};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
-use super::super::dial::{dial, host_and_port, in_words};
+use super::super::dial::{Ends, dial};
 use super::target::Target;
 use super::tls::{self, TlsError};
-use super::{HttpAnswer, HttpError, MOST_OF_AN_ANSWER};
+use super::{HttpAnswer, HttpError, MOST_OF_AN_ANSWER, Purpose};
 
 /// What moves the bytes of a connection. Whoever waits for something of it moves it along; dropped, it closes.
 type Driver = Fuse<Pin<Box<dyn Future<Output = ()> + Send>>>;
@@ -26,20 +26,23 @@ type Driver = Fuse<Pin<Box<dyn Future<Output = ()> + Send>>>;
 pub(super) struct Reply {
     response: Response<Incoming>,
     driver: Driver,
+    ends: Ends,
 }
 
 pub(super) async fn send(
     target: &Target,
     host: Option<&str>,
     headers: HeaderMap,
+    purpose: Purpose,
 ) -> Result<Reply, HttpError> {
-    let failed = |message: String| HttpError::before_answer(format!("Get {:?}: {message}", target.url()));
-    let stream = dial(&target.host, target.port).await.map_err(failed)?;
-    let host = host.map_or_else(|| host_and_port(&target.host, target.port), str::to_owned);
+    let failed = |message: String| HttpError::before_answer(&target.url(), &message);
+    let stream = dial(&target.host, target.port()).await.map_err(failed)?;
+    let ends = Ends::of(&stream);
+    let host = host.map_or_else(|| target.authority(), str::to_owned);
     if !target.tls {
-        return over_http1(TokioIo::new(stream), target, &host, headers).await.map_err(failed);
+        return over_http1(TokioIo::new(stream), ends, target, &host, headers).await.map_err(failed);
     }
-    let stream = match tls::handshake(&target.host, stream).await {
+    let stream = match tls::handshake(&target.host, stream, &ends, purpose).await {
         Ok(stream) => stream,
         Err(TlsError::PlainHttp) => {
             let error = failed("http: server gave HTTP response to HTTPS client".to_owned());
@@ -50,42 +53,47 @@ pub(super) async fn send(
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(tls::HTTP2);
     let stream = TokioIo::new(stream);
     let reply = if is_http2 {
-        over_http2(stream, target, &host, headers).await
+        over_http2(stream, ends, target, &host, headers).await
     } else {
-        over_http1(stream, target, &host, headers).await
+        over_http1(stream, ends, target, &host, headers).await
     };
     reply.map_err(failed)
 }
 
 async fn over_http1(
     stream: impl Read + Write + Unpin + Send + 'static,
+    ends: Ends,
     target: &Target,
     host: &str,
     mut headers: HeaderMap,
 ) -> Result<Reply, String> {
     let host = HeaderValue::try_from(host).map_err(|_| "http: invalid Host header".to_owned())?;
     headers.insert(HOST, host);
-    let uri = Uri::try_from(&target.path).map_err(|error| error.to_string())?;
-    let (mut sender, connection) =
-        http1::Builder::new().title_case_headers(true).handshake(stream).await.map_err(|e| in_go(&e))?;
+    let uri = Uri::try_from(target.sent()).map_err(|error| error.to_string())?;
+    let (mut sender, connection) = http1::Builder::new()
+        .title_case_headers(true)
+        .handshake(stream)
+        .await
+        .map_err(|error| in_go(&error, &ends))?;
     let mut driver = drive(connection.map(drop));
     let response = driven(&mut driver, sender.send_request(request(uri, headers))).await;
-    Ok(Reply { response: response.map_err(|e| in_go(&e))?, driver })
+    Ok(Reply { response: response.map_err(|error| in_go(&error, &ends))?, driver, ends })
 }
 
 async fn over_http2(
     stream: impl Read + Write + Unpin + Send + 'static,
+    ends: Ends,
     target: &Target,
     host: &str,
     mut headers: HeaderMap,
 ) -> Result<Reply, String> {
     headers.remove(CONNECTION);
-    let uri = Uri::try_from(format!("https://{host}{}", target.path)).map_err(|error| error.to_string())?;
+    let uri = Uri::try_from(format!("https://{host}{}", target.sent())).map_err(|error| error.to_string())?;
     let (mut sender, connection) =
-        http2::handshake(TokioExecutor::new(), stream).await.map_err(|e| in_go(&e))?;
+        http2::handshake(TokioExecutor::new(), stream).await.map_err(|error| in_go(&error, &ends))?;
     let mut driver = drive(connection.map(drop));
     let response = driven(&mut driver, sender.send_request(request(uri, headers))).await;
-    Ok(Reply { response: response.map_err(|e| in_go(&e))?, driver })
+    Ok(Reply { response: response.map_err(|error| in_go(&error, &ends))?, driver, ends })
 }
 
 fn request(uri: Uri, headers: HeaderMap) -> Request<Empty<Bytes>> {
@@ -116,18 +124,19 @@ impl Reply {
         if !matches!(self.response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
             return None;
         }
-        self.response.headers().get(LOCATION)?.to_str().ok().filter(|location| !location.is_empty())
+        let location = str::from_utf8(self.response.headers().get(LOCATION)?.as_bytes()).ok();
+        location.filter(|location| !location.is_empty())
     }
 
     /// The answer with as much of its body as anybody looks at.
     pub async fn read(self) -> Result<HttpAnswer, HttpError> {
-        let Self { response, mut driver } = self;
+        let Self { response, mut driver, ends } = self;
         let status = response.status().as_u16();
         let mut incoming = response.into_body();
         let mut body = Vec::new();
         while body.len() < MOST_OF_AN_ANSWER {
             let Some(frame) = driven(&mut driver, incoming.frame()).await else { break };
-            let frame = frame.map_err(|error| HttpError::in_body(in_go(&error)))?;
+            let frame = frame.map_err(|error| HttpError::in_body(in_go(&error, &ends)))?;
             if let Some(data) = frame.data_ref() {
                 let room = MOST_OF_AN_ANSWER - body.len();
                 body.extend_from_slice(&data[..data.len().min(room)]);
@@ -135,16 +144,23 @@ impl Reply {
         }
         Ok(HttpAnswer { status, body })
     }
+
+    /// Waits for the end of the body, whatever it is. As upstream, not for one that says that it is long.
+    pub async fn discard(self) {
+        if self.response.body().size_hint().lower() <= MOST_OF_AN_ANSWER as u64 {
+            let _ = self.read().await;
+        }
+    }
 }
 
 /// What Go says when a connection does not give what it should.
-fn in_go(error: &hyper::Error) -> String {
+fn in_go(error: &hyper::Error, ends: &Ends) -> String {
     use std::error::Error;
     if error.is_incomplete_message() {
         return "EOF".to_owned();
     }
     if let Some(io) = error.source().and_then(|cause| cause.downcast_ref::<std::io::Error>()) {
-        return format!("read: {}", in_words(io));
+        return ends.broke(io);
     }
     if error.is_parse() {
         return format!("net/http: HTTP/1.x transport connection broken: malformed HTTP response: {error}");

@@ -48,10 +48,14 @@ fn response(status: &str, headers: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\n\r\n{body}", body.len())
 }
 
-fn get_of(mut get: Value, port: u16) -> HttpAsk {
+fn get_of(get: Value, port: u16) -> HttpAsk {
+    get_for(get, port, Purpose::Probe)
+}
+
+fn get_for(mut get: Value, port: u16, purpose: Purpose) -> HttpAsk {
     get["port"] = json!(port);
     let get: api::HTTPGetAction = serde_json::from_value(get).unwrap();
-    HttpAsk::of(&get, &api::Container::default(), "127.0.0.1", Purpose::Probe).unwrap()
+    HttpAsk::of(&get, &api::Container::default(), "127.0.0.1", purpose).unwrap()
 }
 
 #[tokio::test]
@@ -65,6 +69,55 @@ async fn a_request_carries_what_upstreams_does() {
     lines.sort();
     let host = format!("Host: 127.0.0.1:{port}");
     assert_eq!(lines, ["Accept: */*", "Connection: close", &host, "User-Agent: kube-probe/1.36"]);
+}
+
+#[tokio::test]
+async fn a_hooks_request_is_that_of_gos_usual_client() {
+    let server = Server::answering(vec![response("200 OK", "", "")]).await;
+    let port = server.port;
+    call(&get_for(json!({"path": "//up"}), port, Purpose::Lifecycle)).await.unwrap();
+    let mut lines: Vec<_> = server.heads().await[0].trim_end().lines().map(str::to_owned).collect();
+    assert_eq!(lines.remove(0), "GET / HTTP/1.1");
+    lines.sort();
+    let host = format!("Host: 127.0.0.1:{port}");
+    assert_eq!(lines, ["Accept-Encoding: gzip", "Accept: */*", &host, "User-Agent: kube-lifecycle/1.36"]);
+}
+
+#[tokio::test]
+async fn a_hook_does_not_mind_how_the_body_ends() {
+    // The second says that its body is long, and is not waited for.
+    let head = |length: usize| format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\nab");
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = tokio::spawn(async move {
+        let (mut cut, _) = listener.accept().await.unwrap();
+        read_head(&mut cut).await;
+        cut.write_all(head(10).as_bytes()).await.unwrap();
+        drop(cut);
+        let (mut stalls, _) = listener.accept().await.unwrap();
+        read_head(&mut stalls).await;
+        stalls.write_all(head(MOST_OF_AN_ANSWER + 1).as_bytes()).await.unwrap();
+        let _ = stalls.read(&mut [0; 1]).await;
+    });
+    let asked = get_for(json!({}), port, Purpose::Lifecycle);
+    assert_eq!(call(&asked).await, Ok(()));
+    assert_eq!(call(&asked).await, Ok(()));
+    server.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_header_that_cannot_be_sent_is_a_failure() {
+    let asked = |name: &str, value: &str| {
+        get_of(json!({"path": "/a", "httpHeaders": [{"name": name, "value": value}]}), 80)
+    };
+    let cases = [
+        (asked("x-LONG-name", "a\n"), "invalid header field value for \"X-Long-Name\""),
+        (asked("a b", "c"), "invalid header field name \"a b\""),
+    ];
+    for (asked, why) in cases {
+        let failure = format!("Get \"http://127.0.0.1:80/a\": net/http: {why}");
+        assert_eq!(ask(&asked, PATIENCE).await, Ok(Answer::Failure(failure)));
+    }
 }
 
 #[tokio::test]
@@ -116,21 +169,50 @@ async fn redirects_are_followed_on_the_same_host_only() {
     let here = response("307 Go", "Location: next?x=y\r\n", "");
     let server = Server::answering(vec![here, response("200 OK", "", "arrived"), elsewhere]).await;
     let named = json!({"path": "/a/first", "httpHeaders": [{"name": "Host", "value": "example.org"}]});
-    let asked = get_of(named, server.port);
+    let port = server.port;
+    let asked = get_of(named, port);
     assert_eq!(ask(&asked, PATIENCE).await, Ok(Answer::Success("arrived".to_owned())));
     let warning = "Probe terminated redirects, Response body: go away".to_owned();
     assert_eq!(ask(&asked, PATIENCE).await, Ok(Answer::Warning(warning)));
     let heads = server.heads().await;
     assert!(heads[1].starts_with("GET /a/next?x=y HTTP/1.1\r\n"), "{}", heads[1]);
     assert!(heads[1].contains("Host: example.org\r\n"), "{}", heads[1]);
+    let referer = format!("Referer: http://127.0.0.1:{port}/a/first\r\n");
+    assert!(!heads[0].contains("Referer") && heads[1].contains(&referer), "{heads:?}");
+}
+
+#[tokio::test]
+async fn a_redirect_that_cannot_be_followed_on_this_host_is_a_failure() {
+    let cases = [
+        (
+            "http://127.0.0.1:notaport/",
+            "URL",
+            "failed to parse Location header \"http://127.0.0.1:notaport/\": \
+             parse \"http://127.0.0.1:notaport/\": invalid port \":notaport\" after host",
+        ),
+        ("ftp://127.0.0.1/x", "ftp://127.0.0.1/x", "unsupported protocol scheme \"ftp\""),
+    ];
+    let to = |(location, _, _): &(&str, &str, &str)| {
+        response("302 Found", &format!("Location: {location}\r\n"), "")
+    };
+    let elsewhere = response("302 Found", "Location: ftp://192.0.2.1/\r\n", "gone");
+    let answers = cases.iter().map(to).chain([elsewhere]).collect();
+    let server = Server::answering(answers).await;
+    let asked = get_of(json!({}), server.port);
+    let here = format!("http://127.0.0.1:{}/", server.port);
+    for (_, url, why) in cases {
+        let failure = format!("Get {:?}: {why}", url.replace("URL", &here));
+        assert_eq!(ask(&asked, PATIENCE).await, Ok(Answer::Failure(failure)));
+    }
+    let warning = "Probe terminated redirects, Response body: gone".to_owned();
+    assert_eq!(ask(&asked, PATIENCE).await, Ok(Answer::Warning(warning)));
 }
 
 #[tokio::test]
 async fn a_circle_of_redirects_ends() {
     let round = response("302 Found", "Location: /again\r\n", "");
     let server = Server::answering(vec![round; MOST_REDIRECTS]).await;
-    let url = format!("http://127.0.0.1:{}/again", server.port);
-    let failure = format!("Get {url:?}: stopped after 10 redirects");
+    let failure = "Get \"/again\": stopped after 10 redirects".to_owned();
     assert_eq!(ask(&get_of(json!({}), server.port), PATIENCE).await, Ok(Answer::Failure(failure)));
 }
 
@@ -138,7 +220,7 @@ async fn a_circle_of_redirects_ends() {
 async fn no_more_than_ten_kibibytes_of_a_body_are_read() {
     let body = "x".repeat(3 * MOST_OF_AN_ANSWER);
     let server = Server::answering(vec![response("200 OK", "", &body)]).await;
-    let answer = get(&get_of(json!({}), server.port), Some(PATIENCE)).await.unwrap();
+    let answer = get(&get_of(json!({}), server.port), PATIENCE).await.unwrap();
     assert_eq!((answer.status, answer.body.len()), (200, MOST_OF_AN_ANSWER));
 }
 
@@ -163,6 +245,24 @@ async fn failures_are_told_in_gos_words() {
     server.heads.abort();
     let closed = ask(&asked, PATIENCE).await;
     assert!(matches!(closed, Ok(Answer::Failure(_))), "{closed:?}");
+}
+
+#[tokio::test]
+async fn a_reset_connection_is_told_with_both_its_ends() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = tokio::spawn(async move {
+        let (stream, from) = listener.accept().await.unwrap();
+        // Closed with something unread, it is reset.
+        stream.readable().await.unwrap();
+        from
+    });
+    let answer = ask(&get_of(json!({}), port), PATIENCE).await;
+    let from = server.await.unwrap();
+    let failure = format!(
+        "Get \"http://127.0.0.1:{port}/\": read tcp {from}->127.0.0.1:{port}: read: connection reset by peer"
+    );
+    assert_eq!(answer, Ok(Answer::Failure(failure)));
 }
 
 #[tokio::test]
@@ -267,7 +367,7 @@ mod over_tls {
         });
         let headers = json!([{"name": "Authorization", "value": "Basic c2VjcmV0"}]);
         let asked = get_of(json!({"scheme": "HTTPS", "httpHeaders": headers}), port);
-        let error = get(&asked, Some(PATIENCE)).await.unwrap_err();
+        let error = get(&asked, PATIENCE).await.unwrap_err();
         let url = format!("https://127.0.0.1:{port}/");
         assert_eq!(error.message, format!("Get {url:?}: http: server gave HTTP response to HTTPS client"));
         assert!(error.plain_http_answer);
@@ -275,8 +375,8 @@ mod over_tls {
 
         let server = Server::answering(vec![response("200 OK", "", "")]).await;
         let mut plain = asked.over_plain_http();
-        plain.target.port = server.port;
-        assert_eq!(get(&plain, Some(PATIENCE)).await.unwrap().status, 200);
+        plain.target.port = Some(server.port);
+        assert_eq!(get(&plain, PATIENCE).await.unwrap().status, 200);
         let heads = server.heads().await;
         assert!(!heads[0].contains("Authorization"), "{}", heads[0]);
     }

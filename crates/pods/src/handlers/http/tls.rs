@@ -10,7 +10,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::super::dial::in_words;
+use super::super::dial::Ends;
+use super::Purpose;
 
 pub(super) const HTTP2: &[u8] = b"h2";
 
@@ -20,8 +21,17 @@ pub(super) enum TlsError {
     Other(String),
 }
 
-pub(super) async fn handshake(host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, TlsError> {
-    let config = config().map_err(TlsError::Other)?;
+pub(super) async fn handshake(
+    host: &str,
+    stream: TcpStream,
+    ends: &Ends,
+    purpose: Purpose,
+) -> Result<TlsStream<TcpStream>, TlsError> {
+    let mut config = config().map_err(TlsError::Other)?;
+    if purpose == Purpose::Lifecycle {
+        // As upstream's, which speaks HTTP/1.1 without saying so.
+        Arc::make_mut(&mut config).alpn_protocols.clear();
+    }
     // What is no name is not sent; an address never is.
     let nobody = ServerName::IpAddress(Ipv4Addr::UNSPECIFIED.into());
     let name = ServerName::try_from(host.to_owned()).unwrap_or(nobody);
@@ -31,7 +41,7 @@ pub(super) async fn handshake(host: &str, stream: TcpStream) -> Result<TlsStream
             Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => TlsError::PlainHttp,
             Some(error) => TlsError::Other(format!("tls: {error}")),
             None if error.kind() == std::io::ErrorKind::UnexpectedEof => TlsError::Other("EOF".to_owned()),
-            None => TlsError::Other(format!("read: {}", in_words(&error))),
+            None => TlsError::Other(ends.broke(&error)),
         }
     })
 }
