@@ -69,7 +69,7 @@ pub struct Settings {
     /// Names, or beginnings of names that end in `*`.
     pub allowed_unsafe_sysctls: Vec<String>,
 
-    /// `None`: pods with the node's DNS policy get an empty `resolv.conf`.
+    /// `None`: pods with the node's DNS policy resolve no names.
     pub resolv_conf: Option<PathBuf>,
     pub cluster_dns: Vec<IpAddr>,
     /// Empty: no cluster domain.

@@ -10,6 +10,8 @@
 //! | [`certificates`] | the volumes that show pods' certificates to who gets them |
 //! | [`drivers`] | plugins that register to volumes and the Node |
 //! | [`figured`] | figures of the rooms to those who read them |
+//! | [`resolver`] | the node's resolver settings to the Node, which says what is wrong with them |
+//! | [`users`] | the machine's users to pods with users of their own |
 //! | [`settings`] | the configuration to what each part is told of it |
 //! | [`images`] | the settings of images, and programs that know credentials |
 //! | [`listeners`], [`served`] | the local servers to pods and manifests |
@@ -29,9 +31,11 @@ mod main_port;
 mod neighbours;
 mod node;
 mod outside;
+mod resolver;
 mod served;
 mod settings;
 mod storage;
+mod users;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -57,7 +61,7 @@ use crablet_pods::pleg::{Hint, Pleg, RuntimeHealth};
 use crablet_pods::ports::PodCgroups;
 use crablet_pods::registry::Registry;
 use crablet_pods::sources::{self, ApiSource, Fetch, HyperFetch, Submitted};
-use crablet_pods::users::Users;
+use crablet_pods::users::{Ranges, Users};
 use crablet_pods::view::View;
 use crablet_pods::worker::Shared;
 use crablet_server::{PodView, local_router, read_only_router, serve_tcp};
@@ -105,6 +109,8 @@ pub struct Ports {
     pub cgroups: Arc<dyn PodCgroups>,
     /// Programs that know credentials for registries.
     pub credential_providers: Vec<Provider>,
+    /// The node's ids for pods with users of their own.
+    pub user_ranges: Ranges,
     pub seed: u64,
     pub plan: PlanFn,
 }
@@ -131,6 +137,7 @@ impl Ports {
             events: Arc::new(LogEvents),
             machine,
             credential_providers: credential_providers(settings)?,
+            user_ranges: users::user_ranges(settings)?,
             seed: fastrand::u64(..),
             plan: crablet_planner::pod::plan,
         };
@@ -162,6 +169,10 @@ impl Agent {
         let events = outside.events.clone();
         // The first that the cluster hears of an agent that has started.
         NodeEvents::emit(&*events, NodeEvent::normal("Starting", "Starting kubelet."));
+        if let Some(path) = settings.resolv_conf.clone() {
+            let (domain, files) = (settings.cluster_domain.clone(), ports.files.clone());
+            tasks.spawn(resolver::check(path, domain, files, events.clone()));
+        }
         let (node, node_facts) = watch::channel(Arc::new(node_facts(settings, &ports.machine)));
         let (admission, admission_node) = watch::channel(Arc::new(admission_node(settings, &ports.machine)));
         let (node_known, node_is_known) = watch::channel(ports.api.is_none());
@@ -280,11 +291,7 @@ impl Agent {
                 images: images.clone(),
                 runtime: ports.runtime.clone(),
                 ledgers: Arc::new(Ledgers::new(&settings.root_dir, ports.files.clone())),
-                users: Arc::new(Users::new(
-                    ports.files.clone(),
-                    folders(settings).pods(),
-                    settings.user_namespace_ids,
-                )),
+                users: Arc::new(Users::new(ports.files.clone(), folders(settings).pods(), ports.user_ranges)),
                 files: ports.files,
                 events,
                 folders: folders(settings),

@@ -295,9 +295,8 @@ impl Runtime for CriClient {
         Ok(replies::memory_usage(reply))
     }
 
-    async fn image_status(&self, image: &str) -> Result<Option<Image>> {
-        let spec = wire::ImageSpec { image: image.to_owned(), ..Default::default() };
-        let request = wire::ImageStatusRequest { image: Some(spec), verbose: false };
+    async fn image_status(&self, image: &str, sandbox: Option<&SandboxConfig>) -> Result<Option<Image>> {
+        let request = requests::image_status(image, sandbox);
         let reply = self
             .connection
             .call(self.usual(), request, |mut to, q| async move { to.images.image_status(q).await })
@@ -388,5 +387,5 @@ fn set(value: String, what: impl FnOnce() -> String) -> Result<String> {
 }
 
 fn not_set(what: String) -> CriError {
-    CriError::new(ErrorKind::Refused, format!("{what} is not set"))
+    CriError { code: None, ..CriError::new(ErrorKind::Refused, format!("{what} is not set")) }
 }

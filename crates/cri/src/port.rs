@@ -32,31 +32,45 @@ pub enum ErrorKind {
     Refused,
 }
 
-/// A failed call. Displays the runtime's own words, without the gRPC code, as upstream's messages do.
+/// The gRPC code that says nothing, in Go's words.
+const UNKNOWN: &str = "Unknown";
+
+/// A failed call. Displays the runtime's own words, without the gRPC code, as some of upstream's messages do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct CriError {
     pub kind: ErrorKind,
+    /// The gRPC code by the name that it has in Go; `None` for an answer that came and makes no sense.
+    pub code: Option<&'static str>,
     pub message: String,
 }
 
 impl CriError {
+    /// With the code that goes with the kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
-    }
-
-    /// With the gRPC code before it, as upstream shows it where it does not take it off: failed sandboxes and commands.
-    pub fn with_code(&self) -> String {
-        let code = match self.kind {
+        let code = match kind {
             ErrorKind::NotFound => "NotFound",
             ErrorKind::Unimplemented => "Unimplemented",
             ErrorKind::Unavailable => "Unavailable",
             ErrorKind::DeadlineExceeded => "DeadlineExceeded",
             ErrorKind::Exhausted => "ResourceExhausted",
             // What runtimes say of nearly all else.
-            ErrorKind::Refused => "Unknown",
+            ErrorKind::Refused => UNKNOWN,
         };
-        format!("rpc error: code = {code} desc = {}", self.message)
+        Self { kind, code: Some(code), message: message.into() }
+    }
+
+    /// With the gRPC code before it, as Go prints it.
+    pub fn with_code(&self) -> String {
+        match self.code {
+            Some(code) => format!("rpc error: code = {code} desc = {}", self.message),
+            None => self.message.clone(),
+        }
+    }
+
+    /// The same, but without a code that says nothing: as upstream tells of pulls.
+    pub fn with_known_code(&self) -> String {
+        if self.code == Some(UNKNOWN) { self.message.clone() } else { self.with_code() }
     }
 
     pub fn is_not_found(&self) -> bool {
@@ -141,8 +155,8 @@ pub trait Runtime: Send + Sync + 'static {
     /// Bytes of memory that a running container uses; `None` where the runtime does not say.
     async fn memory_usage(&self, id: &str) -> Result<Option<u64>>;
 
-    /// `None` when the image is not on the node.
-    async fn image_status(&self, image: &str) -> Result<Option<Image>>;
+    /// `None` when the image is not on the node. `sandbox`: of the pod that needs it.
+    async fn image_status(&self, image: &str, sandbox: Option<&SandboxConfig>) -> Result<Option<Image>>;
     async fn list_images(&self) -> Result<Vec<ListedImage>>;
     /// What pulls are bringing right now; `None` where the runtime does not say. CRI has no word for it.
     async fn incoming(&self) -> Result<Option<Vec<Incoming>>>;

@@ -10,25 +10,28 @@
 //! | [`cgroup`] | cgroups of pods: names, and what they are allowed |
 //! | [`manifest`] | static pod manifests: bytes in, a defaulted and validated pod out |
 //! | [`roster`] | all containers of a pod and the part that each plays |
-//! | [`hash`], [`quantity`], [`qos`], [`image`], [`duration`], [`resources`], [`sysctl`] | small rules with exact results |
+//! | [`hash`], [`quantity`], [`qos`], [`image`], [`duration`], [`resources`], [`sysctl`], [`paths`], [`text`] | small rules with exact results |
 //!
 //! Nothing here does I/O, reads a clock or draws a random number.
 
 pub mod allocation;
 pub mod cgroup;
 pub mod duration;
+mod env_value;
 pub mod events;
 pub mod hash;
 pub mod ids;
 pub mod image;
 pub mod manifest;
 pub mod names;
+pub mod paths;
 pub mod qos;
 pub mod quantity;
 pub mod resources;
 pub mod roster;
 pub mod runtime;
 pub mod sysctl;
+pub mod text;
 
 pub use ids::{PodRef, PodUid};
 pub use k8s_openapi::api::core::v1 as api;

@@ -100,6 +100,7 @@ pub mod event_reason {
     pub const NETWORK_NOT_READY: &str = "NetworkNotReady";
     pub const MISSING_CLUSTER_DNS: &str = "MissingClusterDNS";
     pub const DNS_CONFIG_FORMING: &str = "DNSConfigForming";
+    pub const CHECK_LIMITS_FOR_RESOLV_CONF: &str = "CheckLimitsForResolvConf";
     pub const RESIZE_STARTED: &str = "ResizeStarted";
     pub const RESIZE_COMPLETED: &str = "ResizeCompleted";
     pub const RESIZE_DEFERRED: &str = "ResizeDeferred";

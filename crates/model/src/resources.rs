@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::api::{Container, PodSpec, ResourceRequirements};
-use crate::cgroup::effective::without_overhead;
+use crate::cgroup::effective::{below_pod_level, without_overhead};
 use crate::cgroup::limits::page_size_name;
 use crate::qos::QosClass;
 use crate::quantity::Quantity;
@@ -199,15 +199,12 @@ fn burstable_score(memory_request: i64, memory_capacity: i64) -> i64 {
     OOM_BEST_EFFORT - share.min(1000) as i64
 }
 
-/// What each container gets of a pod-level memory request beyond the containers' own.
+/// What each container gets of a pod-level memory request beyond what the containers ask for together.
 fn pod_level_share(spec: &PodSpec) -> i64 {
     let Some(pod) = request(spec.resources.as_ref(), "memory") else { return 0 };
-    let containers = || spec.containers.iter().chain(spec.init_containers.iter().flatten());
-    let own = containers()
-        .filter_map(|c| request(c.resources.as_ref(), "memory"))
-        .fold(Quantity::ZERO, Quantity::plus);
-    let count = containers().count().max(1) as i64;
-    pod.minus(own).value().max(0) / count
+    let own = below_pod_level(spec).get("memory").map_or(0, Quantity::value);
+    let count = spec.containers.len() + spec.init_containers.as_ref().map_or(0, Vec::len);
+    pod.value().saturating_sub(own).max(0) / count.max(1) as i64
 }
 
 fn is_sidecar(spec: &PodSpec, container: &Container) -> bool {
@@ -306,6 +303,20 @@ mod tests {
         let init = spec.init_containers.as_ref().expect("init containers");
         assert_eq!(oom_score_adj(&spec, &init[0], QosClass::Burstable, false, 4 * GIB), 750);
         assert_eq!(oom_score_adj(&spec, &init[1], QosClass::Burstable, false, 4 * GIB), 999);
+    }
+
+    #[test]
+    fn what_a_pod_has_beyond_its_largest_phase_is_everybodys() {
+        let spec: PodSpec = serde_json::from_value(serde_json::json!({
+            "resources": {"requests": {"memory": "1Gi"}},
+            "containers": [{"name": "a", "resources": {"requests": {"memory": "256Mi"}}}],
+            "initContainers": [{"name": "i", "resources": {"requests": {"memory": "512Mi"}}}],
+        }))
+        .expect("a spec");
+        // (1024 - max(256, 512)) / 2 = 256 each.
+        assert_eq!(oom_score_adj(&spec, &spec.containers[0], QosClass::Burstable, false, 4 * GIB), 875);
+        let init = spec.init_containers.as_ref().expect("init containers");
+        assert_eq!(oom_score_adj(&spec, &init[0], QosClass::Burstable, false, 4 * GIB), 813);
     }
 
     proptest! {

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 
+pub use crate::env_value::EnvValue;
 use crate::ids::PodUid;
 pub use crate::resources::LinuxResources;
 
@@ -410,7 +411,7 @@ pub struct ContainerConfig {
     pub command: Vec<String>,
     pub args: Vec<String>,
     pub working_dir: String,
-    pub env: Vec<(String, String)>,
+    pub env: Vec<(String, EnvValue)>,
     pub mounts: Vec<Mount>,
     pub devices: Vec<Device>,
     pub labels: Map,

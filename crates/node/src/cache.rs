@@ -17,7 +17,7 @@ use tokio::sync::watch;
 pub struct NodeView {
     /// `None` while there is no Node object.
     pub uid: Option<String>,
-    /// The internal addresses, the first one first.
+    /// All its addresses, internal ones before external ones.
     pub host_ips: Vec<IpAddr>,
     pub allocatable: BTreeMap<String, Quantity>,
     pub pod_cidrs: Vec<String>,

@@ -109,7 +109,7 @@ pub fn start(settings: NodeSettings, ports: NodePorts, tasks: &mut JoinSet<()>) 
     let news =
         News { health: ports.health, images: ports.images, volumes_in_use: ports.volumes_in_use, storage };
     let Some((api, calls)) = ports.api.zip(calls) else {
-        tasks.spawn(look_once(gathered, news, cache));
+        tasks.spawn(look_at_machine(gathered, news, cache));
         return handle;
     };
 
@@ -126,17 +126,26 @@ pub fn start(settings: NodeSettings, ports: NodePorts, tasks: &mut JoinSet<()>) 
     handle
 }
 
-/// Standalone: the machine is all there is to know.
-async fn look_once(mut gathered: Gathered, mut news: News, cache: Arc<NodeCache>) {
-    gathered.refresh().await;
-    let moment = gathered.moment(&mut news);
-    let (node, outcome) = initial_node(&gathered.at(&moment));
-    for error in outcome.errors {
-        tracing::error!(err = error, "Failed to set some node status fields");
+/// Standalone: the machine is all there is to know. One that has no address yet, as at boot, is looked at again:
+/// containers may ask for it.
+async fn look_at_machine(mut gathered: Gathered, mut news: News, cache: Arc<NodeCache>) {
+    let pace = gathered.settings.status_update;
+    let mut said = said::Said::default();
+    loop {
+        gathered.refresh().await;
+        let moment = gathered.moment(&mut news);
+        let (node, outcome) = initial_node(&gathered.at(&moment));
+        cache.set_fallback(&node);
+        cache.set_synced();
+        if outcome.errors.is_empty() {
+            return std::future::pending().await;
+        }
+        let errors = outcome.errors.join(", ");
+        if said.is_news(&errors) {
+            tracing::error!(err = errors, "Failed to set some node status fields");
+        }
+        tokio::time::sleep(pace).await;
     }
-    cache.set_fallback(&node);
-    cache.set_synced();
-    std::future::pending().await
 }
 
 /// Keeps the cache as the API server has it.

@@ -1,10 +1,15 @@
 //! Who is told of events.
 
-use crablet_model::events::{Event, EventKind};
+use crablet_model::events::{Event, EventKind, NodeEvent};
 
 /// Takes events. Must not block: what cannot be delivered is the sink's to count.
 pub trait EventSink: Send + Sync + 'static {
     fn emit(&self, event: Event);
+
+    /// Of the node as a whole. Who has no cluster to tell says it to the log.
+    fn emit_node(&self, event: NodeEvent) {
+        tracing::info!(reason = event.reason, event.message = event.message, "Event occurred");
+    }
 }
 
 /// Standalone mode: events go to the log.

@@ -3,6 +3,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | `sandbox` | sandboxes, and what a pod needs before it has one |
+//! | `resolver` | the node's resolver settings |
 //! | `start` | containers of every role, from a ready image to the hook after their start |
 //! | `resize` | other resources for what runs |
 //! | `environment` | what a container takes from the cluster and from its volumes |
@@ -14,6 +15,7 @@ mod environment;
 mod files;
 mod images;
 mod resize;
+mod resolver;
 mod sandbox;
 mod start;
 mod teardown;
@@ -28,6 +30,7 @@ use crablet_model::events::Event;
 use crablet_model::names::{container_reason, event_reason};
 use crablet_model::runtime::{Container, Sandbox};
 use crablet_model::{PodRef, Role, api, roster};
+use crablet_planner::pod::config::ContainerError;
 use crablet_planner::pod::{Action, NodeFacts, Outcome};
 
 use crate::events::EventSink;
@@ -41,6 +44,8 @@ use crate::settings::Folders;
 use crate::sight::Touched;
 use crate::stage::Stage;
 use crate::users::Users;
+
+pub use resolver::check_resolv_conf;
 
 const LOG_FOLDER_MODE: u32 = 0o755;
 const POD_FOLDER_MODE: u32 = 0o750;
@@ -93,7 +98,7 @@ impl Operation {
 /// Saves calls: what is not known is asked for.
 pub(crate) enum Seen {
     Nothing,
-    /// In which a container starts.
+    /// In which a container starts, or for which its images are made ready.
     Sandbox(Box<Sandbox>),
     /// That is to be removed.
     Container(Box<Container>),
@@ -111,6 +116,18 @@ pub(crate) struct Performed {
 struct StartRefusal {
     reason: &'static str,
     message: String,
+    /// Of the instance that would not start.
+    id: Option<String>,
+}
+
+impl StartRefusal {
+    /// As an event tells it. An id differs with every try: with it, events about the same would not be counted as one.
+    fn told(&self, container: &str) -> String {
+        match &self.id {
+            Some(id) => self.message.replace(id.as_str(), container),
+            None => self.message.clone(),
+        }
+    }
 }
 
 impl Hands {
@@ -138,7 +155,7 @@ impl Hands {
                 op.order.pass(Kind::StopSandbox, self.stop_sandbox(&op.id, id)).await
             }
             Action::RemoveSandbox { id } => self.remove_sandbox(op, id).await,
-            Action::EnsureImage { container, .. } => self.ensure_images(op, container).await,
+            Action::EnsureImage { container, held, .. } => self.ensure_images(op, container, held).await,
             Action::StartContainer { container, attempt, sandbox_id, image } => {
                 match self.start_container(op, container, *attempt, sandbox_id, image).await {
                     Ok(id) => {
@@ -223,8 +240,21 @@ fn touched(action: &Action, outcome: &Outcome, made: Option<String>) -> Touched 
     }
 }
 
+/// The reason says how far upstream comes with it.
+fn not_configured(error: &ContainerError) -> StartRefusal {
+    match error {
+        ContainerError::Config(error) => config_error(&error.to_string()),
+        ContainerError::NotText => start_refusal(container_reason::CREATE_CONTAINER_ERROR, error.to_string()),
+    }
+}
+
 fn config_error(message: &str) -> StartRefusal {
-    StartRefusal { reason: container_reason::CREATE_CONTAINER_CONFIG_ERROR, message: message.to_owned() }
+    start_refusal(container_reason::CREATE_CONTAINER_CONFIG_ERROR, message)
+}
+
+/// Before there is an instance, or where its id does not matter.
+fn start_refusal(reason: &'static str, message: impl Into<String>) -> StartRefusal {
+    StartRefusal { reason, message: message.into(), id: None }
 }
 
 /// What is asked to go and is not there has gone.

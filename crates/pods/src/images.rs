@@ -33,7 +33,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crablet_apiserver::Objects;
-use crablet_cri::{CriError, ErrorKind, Runtime};
+use crablet_cri::Runtime;
 use crablet_host::{Clock, Files};
 use crablet_model::events::Event;
 use crablet_model::image::with_default_tag;
@@ -117,6 +117,8 @@ pub struct Wanted<'a> {
     pub of_volume: bool,
     pub image: &'a str,
     pub policy: PullPolicy,
+    /// Otherwise its pulls have failed and wait: it is only looked for.
+    pub may_pull: bool,
     pub sandbox: Option<&'a SandboxConfig>,
 }
 
@@ -179,7 +181,8 @@ impl Images {
     pub async fn ensure(&self, wanted: Wanted<'_>) -> Outcome {
         let (container, image) = (wanted.container.to_owned(), wanted.image.to_owned());
         match self.find_or_pull(&wanted).await {
-            Ok(prepared) => Outcome::ImageReady { container, image, prepared },
+            Ok(Some(prepared)) => Outcome::ImageReady { container, image, prepared },
+            Ok(None) => Outcome::ImageMissing { container },
             Err(refusal) => {
                 let text = format!("Error: {}", refusal.reason);
                 let event = Event::warning(wanted.pod, event_reason::FAILED, text);
@@ -190,7 +193,16 @@ impl Images {
         }
     }
 
-    async fn find_or_pull(&self, wanted: &Wanted<'_>) -> Result<PreparedImage, Refusal> {
+    /// The same for an image that nobody needs: nobody waits for it, and nobody is told that he lacks it.
+    pub async fn try_ensure(&self, wanted: Wanted<'_>) {
+        if let Err(Refusal { reason, message, .. }) = self.find_or_pull(&wanted).await {
+            let (image, pod) = (wanted.image, wanted.pod.object_ref());
+            tracing::warn!(image, pod, reason, why = message, "no image for a volume that nobody mounts");
+        }
+    }
+
+    /// `None` for one that is not there and must not be pulled now.
+    async fn find_or_pull(&self, wanted: &Wanted<'_>) -> Result<Option<PreparedImage>, Refusal> {
         let image = wanted.image;
         let tagged = with_default_tag(image).map_err(|_| {
             let why = crablet_model::image::refusal(image);
@@ -214,7 +226,7 @@ impl Images {
                 self.missing.tell(&self.credentials, wanted.pod, wanted.spec);
             }
             self.tell(wanted, event_reason::PULLED, format!("Container image \"{image}\" {text}"));
-            return Ok(prepared(present.id.clone(), Some(&present)));
+            return Ok(Some(prepared(present.id.clone(), Some(&present))));
         }
         if wanted.policy == PullPolicy::Never {
             // The same for an image that is there and not for this pod: nobody learns that it is.
@@ -222,16 +234,20 @@ impl Images {
             self.warn(wanted, event_reason::ERR_IMAGE_NEVER_PULL, text.clone());
             return Err(refusal(container_reason::ERR_IMAGE_NEVER_PULL, text));
         }
+        if !wanted.may_pull {
+            return Ok(None);
+        }
         let offered = match offered {
             Some(offered) => offered,
             None => self.credentials(wanted, &tagged).await?,
         };
-        self.pull(wanted, &tagged, &offered).await
+        self.pull(wanted, &tagged, &offered).await.map(Some)
     }
 
     async fn look_up(&self, wanted: &Wanted<'_>, tagged: &str) -> Result<Option<Image>, Refusal> {
-        self.runtime.image_status(tagged).await.map_err(|error| {
-            let text = format!("Failed to inspect image \"{}\": {error}", wanted.image);
+        self.runtime.image_status(tagged, wanted.sandbox).await.map_err(|error| {
+            // Upstream names what it did not get: the reference.
+            let text = format!("Failed to inspect image \"\": {}", error.with_code());
             self.warn(wanted, event_reason::INSPECT_FAILED, text.clone());
             refusal(container_reason::IMAGE_INSPECT_ERROR, text)
         })
@@ -308,9 +324,10 @@ impl Images {
         let slot = limits.slots.acquire().await.ok();
         // While this pod waited for its turn, another may have pulled the same image.
         if wanted.policy == PullPolicy::IfNotPresent
-            && let Ok(Some(present)) = self.runtime.image_status(tagged).await
+            && let Ok(Some(present)) = self.runtime.image_status(tagged, wanted.sandbox).await
             && self.may_use(wanted, tagged, &present, &mut None).await?
         {
+            self.tell_pulled(wanted, Duration::ZERO, asked, present.size);
             return Ok(prepared(present.id.clone(), Some(&present)));
         }
         limits.begin().await;
@@ -330,27 +347,33 @@ impl Images {
         };
         let (image_ref, used) = match pulled {
             Ok(pulled) => pulled,
-            Err(error) => {
+            Err(why) => {
                 if self.verification.records() {
                     self.records.failed(image).await;
                 }
-                self.warn(wanted, event_reason::FAILED, format!("Failed to pull image \"{image}\": {error}"));
-                return Err(pull_refusal(image, &error.message));
+                self.warn(wanted, event_reason::FAILED, format!("Failed to pull image \"{image}\": {why}"));
+                return Err(pull_refusal(image, &why));
             }
         };
         if self.verification.records() {
             self.records.pulled(image, &image_ref, used, self.clock.now()).await;
         }
         self.pulled.notify_one();
-        let present = self.runtime.image_status(&image_ref).await.ok().flatten();
+        let took = began.elapsed();
+        let present = self.runtime.image_status(&image_ref, wanted.sandbox).await.ok().flatten();
+        self.tell_pulled(wanted, took, asked, present.as_ref().map_or(0, |i| i.size));
+        Ok(prepared(image_ref, present.as_ref()))
+    }
+
+    /// Also where another pod's pull brought it: who is told that a pull began is told how it ended.
+    fn tell_pulled(&self, wanted: &Wanted<'_>, took: Duration, asked: Instant, size: u64) {
         let text = format!(
-            "Successfully pulled image \"{image}\" in {} ({} including waiting). Image size: {} bytes.",
-            milliseconds(began.elapsed()),
+            "Successfully pulled image \"{}\" in {} ({} including waiting). Image size: {size} bytes.",
+            wanted.image,
+            milliseconds(took),
             milliseconds(asked.elapsed()),
-            present.as_ref().map_or(0, |i| i.size)
         );
         self.tell(wanted, event_reason::PULLED, text);
-        Ok(prepared(image_ref, present.as_ref()))
     }
 
     /// What a long pull is told of while it lasts; and after a while it no longer keeps others waiting.
@@ -371,29 +394,33 @@ impl Images {
         }
     }
 
-    /// Tries one after the other, and without any if there are none. Says which it was.
+    /// Tries one after the other, and without any if there are none. Says which it was, or why none was.
     async fn pull_with_any<'a>(
         &self,
         image: &str,
         offered: &'a [Credential],
         sandbox: Option<&SandboxConfig>,
-    ) -> Result<(String, Option<&'a Credential>), CriError> {
+    ) -> Result<(String, Option<&'a Credential>), String> {
         if offered.is_empty() {
-            return self.runtime.pull_image(image, None, sandbox).await.map(|image_ref| (image_ref, None));
+            let pulled = self.runtime.pull_image(image, None, sandbox).await;
+            return pulled.map(|image_ref| (image_ref, None)).map_err(|error| error.with_known_code());
         }
         let mut failures: Vec<String> = Vec::new();
         for credential in offered {
             match self.runtime.pull_image(image, Some(&credential.auth), sandbox).await {
                 Ok(image_ref) => return Ok((image_ref, Some(credential))),
-                Err(error) if failures.contains(&error.message) => {}
-                Err(error) => failures.push(error.message),
+                Err(error) => {
+                    let why = error.with_known_code();
+                    if !failures.contains(&why) {
+                        failures.push(why);
+                    }
+                }
             }
         }
-        let message = match &failures[..] {
+        Err(match &failures[..] {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
-        };
-        Err(CriError::new(ErrorKind::Refused, message))
+        })
     }
 
     fn tell(&self, wanted: &Wanted<'_>, reason: &'static str, text: String) {

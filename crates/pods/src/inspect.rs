@@ -6,9 +6,9 @@ use std::path::Path;
 
 use crablet_cri::{Result, Runtime};
 use crablet_host::{FileKind, Files};
-use crablet_model::PodUid;
 use crablet_model::names::{annotation, container_reason};
 use crablet_model::runtime::{Container, PodRuntime, Sandbox};
+use crablet_model::{PodUid, text};
 
 /// Upstream's limits for a termination message: from its file, and from the log instead of it.
 const MESSAGE_BYTES: usize = 4096;
@@ -77,9 +77,9 @@ pub async fn read_last_words(files: &dyn Files, container: &Container) -> io::Re
         .is_some_and(|e| e.code != 0 && e.reason != container_reason::CONTAINER_CANNOT_RUN);
     if words.is_empty() && from_log && failed {
         let tail = absent_is_empty(files.read_tail(Path::new(&container.log_path), LOG_READ_BYTES).await)?;
-        return Ok(log_text(&String::from_utf8_lossy(&tail)));
+        return Ok(log_text(&tail));
     }
-    Ok(String::from_utf8_lossy(&words).into_owned())
+    Ok(text::of_bytes(&words))
 }
 
 fn absent_is_empty(read: io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
@@ -90,28 +90,27 @@ fn absent_is_empty(read: io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
 }
 
 /// The last lines of a CRI log without their prefixes.
-fn log_text(log: &str) -> String {
-    let mut lines: Vec<_> = log.lines().rev().take(LOG_TAIL_LINES).filter_map(line_text).collect();
+fn log_text(log: &[u8]) -> String {
+    let log = log.strip_suffix(b"\n").unwrap_or(log);
+    let lines = log.split(|byte| *byte == b'\n').rev();
+    let mut lines: Vec<_> = lines.take(LOG_TAIL_LINES).filter_map(line_text).collect();
     lines.reverse();
-    let mut text = String::new();
-    for (words, is_whole) in lines {
-        text.push_str(words);
+    let mut words = Vec::new();
+    for (line, is_whole) in lines {
+        words.extend_from_slice(line);
         if is_whole {
-            text.push('\n');
+            words.push(b'\n');
         }
     }
-    let mut start = text.len().saturating_sub(LOG_TAIL_BYTES);
-    while !text.is_char_boundary(start) {
-        start += 1;
-    }
-    text.split_off(start)
+    // As upstream, counted before it is made a text: a character may be cut.
+    text::of_bytes(&words[words.len().saturating_sub(LOG_TAIL_BYTES)..])
 }
 
 /// `<time> <stream> <tag> <text>`
-fn line_text(line: &str) -> Option<(&str, bool)> {
-    let mut parts = line.splitn(4, ' ');
+fn line_text(line: &[u8]) -> Option<(&[u8], bool)> {
+    let mut parts = line.splitn(4, |byte| *byte == b' ');
     // Only a part of what the container wrote as a line, or a last one that it did not end.
-    let is_whole = !parts.nth(2)?.starts_with('P');
+    let is_whole = !parts.nth(2)?.starts_with(b"P");
     Some((parts.next()?, is_whole))
 }
 
@@ -122,16 +121,22 @@ mod tests {
     #[test]
     fn the_end_of_a_log_is_told_without_its_prefixes() {
         let log = "cut off half\n2026-11-15T04:00:00.1Z stdout F first\n2026-11-15T04:00:01.1Z stderr F last words\n";
-        assert_eq!(log_text(log), "first\nlast words\n");
+        assert_eq!(log_text(log.as_bytes()), "first\nlast words\n");
         // Lines that were too long for one entry, and a last one without an end.
         let log = "2026-11-15T04:00:00.1Z stdout P one \n2026-11-15T04:00:00.1Z stdout F line\n2026-11-15T04:00:01.1Z stdout P DONE\n";
-        assert_eq!(log_text(log), "one line\nDONE");
+        assert_eq!(log_text(log.as_bytes()), "one line\nDONE");
     }
 
     #[test]
     fn a_long_log_is_cut_from_the_front() {
         let log = format!("2026-11-15T04:00:00.1Z stdout F {}\n", "ü".repeat(3000));
-        let text = log_text(&log);
-        assert!(text.len() <= 2048 && text.ends_with("ü\n"), "{} bytes", text.len());
+        // 2048 bytes: the first is the second half of a character.
+        assert_eq!(log_text(log.as_bytes()), format!("\u{fffd}{}\n", "ü".repeat(1023)));
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_count_as_what_they_are() {
+        let line = [&b"2026-11-15T04:00:00.1Z stdout F "[..], &[0xff_u8; 2000], b"\r\n"].concat();
+        assert_eq!(log_text(&line), "\u{fffd}".repeat(2000) + "\r\n");
     }
 }

@@ -273,6 +273,7 @@ impl Pleg {
         let status = deadline(self.runtime.status()).await?;
         let (network_ready, message, handlers) =
             (status.is_ready(), status.message(), status.handlers.clone());
+        let network_problem = status.network_problem.clone();
         self.view.set_runtime(RuntimeSummary { ready: network_ready, message: message.clone() });
         self.tell_health(version, status);
         let known = self.node.borrow().clone();
@@ -280,6 +281,7 @@ impl Pleg {
         let reconnected = version.is_some();
         let changed = network_ready != known.network_ready
             || message != known.network_message
+            || network_problem != known.network_problem
             || handlers != known.runtime_handlers
             || fresh_name.is_some();
         if changed {
@@ -291,6 +293,7 @@ impl Pleg {
                 let node = Arc::make_mut(node);
                 node.network_ready = network_ready;
                 node.network_message.clone_from(&message);
+                node.network_problem = network_problem;
                 node.runtime_handlers = handlers;
                 if let Some(name) = fresh_name {
                     node.runtime_name.clone_from(name);

@@ -9,14 +9,17 @@
 //! waits for it, so whoever wants to give it up has to know.
 
 use std::future::pending;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 const WAITS: u8 = 0;
 const WITH_RUNTIME: u8 = 1;
 const GIVEN_UP: u8 = 2;
 
 #[derive(Default)]
-pub(crate) struct Stage(AtomicU8);
+pub(crate) struct Stage {
+    at: AtomicU8,
+    pod_ends: AtomicBool,
+}
 
 impl Stage {
     /// Makes the call, unless the operation was given up: then this never ends, and is dropped with the operation.
@@ -30,16 +33,26 @@ impl Stage {
     }
 
     pub fn is_with_runtime(&self) -> bool {
-        self.0.load(Ordering::Acquire) == WITH_RUNTIME
+        self.at.load(Ordering::Acquire) == WITH_RUNTIME
+    }
+
+    /// The pod is to end, for good.
+    pub fn end_pod(&self) {
+        self.pod_ends.store(true, Ordering::Release);
+    }
+
+    /// Whether what the operation makes is not wanted any more, so that nobody misses it should it fail.
+    pub fn pod_ends(&self) -> bool {
+        self.pod_ends.load(Ordering::Acquire)
     }
 
     /// No call begins from now on. Says whether that is so: not while one is under way.
     pub fn give_up(&self) -> bool {
-        self.moves(WAITS, GIVEN_UP) || self.0.load(Ordering::Acquire) == GIVEN_UP
+        self.moves(WAITS, GIVEN_UP) || self.at.load(Ordering::Acquire) == GIVEN_UP
     }
 
     fn moves(&self, from: u8, to: u8) -> bool {
-        self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        self.at.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 }
 

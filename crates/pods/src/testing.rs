@@ -11,7 +11,7 @@ use crablet_cri::fake::{FakeImage, FakeRuntime, RuntimeSettings};
 use crablet_host::Clock;
 use crablet_host::fake::{FakeFiles, SimClock};
 use crablet_model::cgroup::limits::{CgroupLimits, CgroupNow};
-use crablet_model::events::Event;
+use crablet_model::events::{Event, NodeEvent};
 use crablet_model::{PodRef, PodUid, api};
 use crablet_planner::node::admission::AdmissionNode;
 use crablet_planner::pod::config::{MountedVolume, SubPath};
@@ -31,7 +31,7 @@ use crate::ports::{PodCgroups, PodVolumes, Refusal};
 use crate::registry::Registry;
 use crate::settings::{Folders, ImagePulls};
 use crate::sources::{DesiredPod, Op, PodUpdate, Source};
-use crate::users::{DEFAULT_IDS, Users};
+use crate::users::{Ranges, Users};
 use crate::view::View;
 use crate::worker::Shared;
 
@@ -97,7 +97,7 @@ impl House {
             hands: Hands {
                 runtime: Arc::new(runtime.clone()),
                 images: Arc::new(Images::new(ports, images)),
-                users: Arc::new(Users::new(files.clone(), folders.pods(), DEFAULT_IDS)),
+                users: Arc::new(Users::new(files.clone(), folders.pods(), Ranges::default())),
                 ledgers: Arc::new(Ledgers::new(&folders.root, files.clone())),
                 files,
                 events: events.clone(),
@@ -216,7 +216,7 @@ impl House {
         names
     }
 
-    /// Reason, container and message of each event.
+    /// Reason, container and message of each event; those of the node begin with its kind.
     pub fn told(&self) -> Vec<String> {
         self.events.0.lock().unwrap().clone()
     }
@@ -229,6 +229,10 @@ impl EventSink for Told {
     fn emit(&self, event: Event) {
         let field = event.field_path().unwrap_or_default();
         self.0.lock().unwrap().push(format!("{} {field} {}", event.reason, event.message));
+    }
+
+    fn emit_node(&self, event: NodeEvent) {
+        self.0.lock().unwrap().push(format!("Node {} {}", event.reason, event.message));
     }
 }
 

@@ -2,10 +2,11 @@
 //!
 //! Each such pod has a range of ids that no other pod has. Which one is written to `<root>/pods/<uid>/userns`, in
 //! upstream's form, before the runtime is told of it: a later life of the agent, or upstream's kubelet, finds it there.
-//! The ids below the first range are the node's own. Deliberately absent: ranges that the machine's administrator gave
-//! to a user called `kubelet` (`getsubids`).
+//! Which ids there are to have is said by [`Ranges`].
 
-use std::collections::BTreeMap;
+mod ranges;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,8 +17,8 @@ use crablet_model::runtime::{IdRange, RuntimeHandler};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 
-/// Ids of a pod where the configuration says nothing.
-pub const DEFAULT_IDS: u32 = 65536;
+pub use ranges::{Given, Ranges, given_to};
+
 const FILE: &str = "userns";
 const FILE_MODE: u32 = 0o600;
 const MOST_OF_FILE: usize = 4096;
@@ -27,8 +28,7 @@ pub struct Users {
     files: Arc<dyn Files>,
     /// `<root>/pods`.
     pods: PathBuf,
-    /// Ids per pod.
-    length: u32,
+    ranges: Ranges,
     /// Who has which range, by its number; `None` until the disk was looked at.
     taken: Mutex<Option<BTreeMap<PodUid, u32>>>,
 }
@@ -50,8 +50,8 @@ struct Mapping {
 }
 
 impl Users {
-    pub fn new(files: Arc<dyn Files>, pods: PathBuf, length: u32) -> Self {
-        Self { files, pods, length: length.max(DEFAULT_IDS), taken: Mutex::default() }
+    pub fn new(files: Arc<dyn Files>, pods: PathBuf, ranges: Ranges) -> Self {
+        Self { files, pods, ranges, taken: Mutex::default() }
     }
 
     /// The pod's range: the one it has, else a free one.
@@ -70,7 +70,7 @@ impl Users {
                 number
             }
         };
-        Ok(self.range(number))
+        Ok(self.ranges.range(number))
     }
 
     /// Nothing of the pod runs any more: somebody else may have its range.
@@ -87,15 +87,9 @@ impl Users {
         self.pods.join(uid.as_str()).join(FILE)
     }
 
-    fn range(&self, number: u32) -> IdRange {
-        IdRange { host_id: number.saturating_mul(self.length), length: self.length }
-    }
-
-    /// Range 0 is the node's own.
     fn free(&self, taken: &BTreeMap<PodUid, u32>) -> Option<u32> {
-        let all = u32::try_from((1_u64 << 32) / u64::from(self.length)).unwrap_or(u32::MAX);
-        let used: std::collections::BTreeSet<u32> = taken.values().copied().collect();
-        (1..all).find(|number| !used.contains(number))
+        let used: BTreeSet<u32> = taken.values().copied().collect();
+        self.ranges.numbers().find(|number| !used.contains(number))
     }
 
     async fn known<'a>(
@@ -150,17 +144,11 @@ impl Users {
         if mapping.container_id != 0 {
             return Err("invalid user namespace configuration: UID 0 must be mapped".to_owned());
         }
-        if mapping.length != self.length {
-            return Err(format!("wrong user namespace length {}", mapping.length));
-        }
-        if !mapping.host_id.is_multiple_of(self.length) || mapping.host_id == 0 {
-            return Err(format!("wrong user namespace offset specified {}", mapping.host_id));
-        }
-        Ok(mapping.host_id / self.length)
+        self.ranges.number(IdRange { host_id: mapping.host_id, length: mapping.length })
     }
 
     async fn write(&self, uid: &PodUid, number: u32) -> io::Result<()> {
-        let IdRange { host_id, length } = self.range(number);
+        let IdRange { host_id, length } = self.ranges.range(number);
         let mapping = Mapping { host_id, container_id: 0, length };
         let mappings = Mappings { uid_mappings: vec![mapping], gid_mappings: vec![mapping] };
         let content = serde_json::to_vec(&mappings)?;
@@ -193,11 +181,15 @@ mod tests {
     }
 
     async fn users(disk: &Arc<FakeFiles>) -> Users {
+        users_of(disk, Ranges::default()).await
+    }
+
+    async fn users_of(disk: &Arc<FakeFiles>, ranges: Ranges) -> Users {
         for uid in ["a", "b", "c"] {
             let folder = Path::new("/root/pods").join(uid);
             disk.create_folder(&folder, 0o750).await.unwrap();
         }
-        Users::new(disk.clone(), "/root/pods".into(), DEFAULT_IDS)
+        Users::new(disk.clone(), "/root/pods".into(), ranges)
     }
 
     #[tokio::test]
@@ -208,6 +200,19 @@ mod tests {
         assert_eq!((of("a").await, of("b").await, of("a").await), (65536, 131_072, 65536));
         users.release(&PodUid::new("a")).await.unwrap();
         assert_eq!((of("c").await, of("a").await), (65536, 196_608));
+    }
+
+    #[tokio::test]
+    async fn pods_stay_within_what_was_given() {
+        let disk = disk();
+        let given = Given { first: 1_048_576, length: 131_072 };
+        let users = users_of(&disk, Ranges::new(0, Some(given), 2).unwrap()).await;
+        let of = async |uid: &str| users.of(&PodUid::new(uid)).await.map(|range| range.host_id);
+        assert_eq!((of("a").await, of("b").await), (Ok(1_048_576), Ok(1_114_112)));
+        assert_eq!(
+            of("c").await.unwrap_err(),
+            "create user namespace: could not find an empty slot to allocate a user namespace"
+        );
     }
 
     #[tokio::test]

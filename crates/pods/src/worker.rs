@@ -41,6 +41,7 @@ use crate::probes::{Means, Prober};
 use crate::sight::Sight;
 use crate::view::View;
 
+mod handler;
 mod memory;
 mod operations;
 mod takeover;
@@ -220,6 +221,9 @@ impl Worker {
     async fn turn(&mut self, memory: Memory) -> Next {
         let assignment = self.assignment.borrow_and_update().clone();
         let node = self.shared.node.borrow().clone();
+        if assignment.wish != Wish::Run || assignment.verdict.is_some() {
+            self.tell_end();
+        }
         self.hear();
         self.look_by = None;
         let makes = |key: &OpKey| matches!(key, OpKey::CreateSandbox | OpKey::Start(_));
@@ -240,6 +244,7 @@ impl Worker {
         let pod = pod.map(Arc::new);
         self.session.observe(&runtime);
         let all_read = self.read_last_words(pod.as_deref(), &runtime).await;
+        let knows_handler = self.find_handler(pod.as_deref());
 
         let now = self.shared.clock.now();
         let mut memory = self.taken_over(memory, pod.as_deref(), assignment.is_static, &runtime, now);
@@ -297,8 +302,8 @@ impl Worker {
             self.sight.rest();
         }
         match next {
-            // The disk owes us something: ask again, even if nothing else happens.
-            Next::Wait(until) if !all_read || !self.saved => {
+            // The disk or the API server owes us something: ask again, even if nothing else happens.
+            Next::Wait(until) if !all_read || !self.saved || !knows_handler => {
                 let again = now.checked_add(INSPECT_RETRY_MAX).ok();
                 Next::Wait(until.into_iter().chain(again).min())
             }
@@ -328,6 +333,7 @@ impl Worker {
         if let Some(status) = plan.status.as_ref().filter(|_| !untold) {
             self.publish(status, is_static, plan.released);
         }
+        self.session.told(&plan.events, now);
         plan.events.into_iter().for_each(|event| self.shared.events().emit(event));
         if self.pause_until.is_some_and(|until| now < until) {
             return Next::Wait(self.pause_until);
@@ -352,7 +358,7 @@ impl Worker {
     }
 
     fn inspection_failed(&mut self, error: &CriError) -> Next {
-        let text = format!("error determining status: {error}");
+        let text = format!("error determining status: {}", error.with_code());
         if self.inspect_failures == 0 {
             self.shared.events().emit(Event::warning(&self.id, event_reason::FAILED_SYNC, text.clone()));
         }

@@ -72,8 +72,8 @@ fn container_config(image: &str) -> ContainerConfig {
 async fn live(client: &CriClient, direct: &CriClient) -> Result<(), CriError> {
     assert_eq!(client.version().await?, direct.version().await?);
     assert_eq!(client.status().await?, direct.status().await?);
-    let image = client.image_status(images::BUSYBOX).await?.expect("it was imported");
-    assert_eq!(direct.image_status(images::BUSYBOX).await?.as_ref(), Some(&image));
+    let image = client.image_status(images::BUSYBOX, None).await?.expect("it was imported");
+    assert_eq!(direct.image_status(images::BUSYBOX, None).await?.as_ref(), Some(&image));
 
     let sandbox = client.run_sandbox(&sandbox_config()).await?;
     assert_eq!(client.sandbox_status(&sandbox).await?, direct.sandbox_status(&sandbox).await?);

@@ -77,7 +77,7 @@ pub(super) fn read(object: &[u8]) -> Result<(Key, Option<Service>), serde_json::
     Ok(((metadata.namespace, metadata.name), service))
 }
 
-/// The namespace's own, and the cluster's API server unless the namespace has one of its name.
+/// The namespace's own, and the cluster's API server.
 pub(super) async fn of(mirror: &Mirror<Service>, namespace: &str) -> Result<Vec<ServiceView>, ObjectError> {
     if !mirror.known_within(PATIENCE).await {
         return Err(ObjectError::Unavailable(NEVER_READ.to_owned()));
@@ -88,7 +88,7 @@ pub(super) async fn of(mirror: &Mirror<Service>, namespace: &str) -> Result<Vec<
     let mut views: Vec<ServiceView> =
         own.take_while(|((ns, _), _)| &**ns == namespace).map(|(key, service)| view(key, service)).collect();
     let master: Key = (Arc::from(MASTER.0), Arc::from(MASTER.1));
-    if !views.iter().any(|view| &*view.name == MASTER.1)
+    if namespace != MASTER.0
         && let Some(service) = items.get(&master)
     {
         views.push(view(&master, service));

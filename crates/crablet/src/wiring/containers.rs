@@ -162,13 +162,10 @@ fn not_found(container: &str) -> Refusal {
 
 /// With the code in front, as upstream passes a runtime's errors on.
 fn refused(error: CriError) -> Refusal {
-    let told = |code: &str| format!("rpc error: code = {code} desc = {error}");
+    let told = error.with_code();
     match error.kind {
-        ErrorKind::NotFound => Refusal::NotFound(told("NotFound")),
-        ErrorKind::Exhausted => Refusal::Exhausted(told("ResourceExhausted")),
-        ErrorKind::Unimplemented => Refusal::Failed(told("Unimplemented")),
-        ErrorKind::Unavailable => Refusal::Failed(told("Unavailable")),
-        ErrorKind::DeadlineExceeded => Refusal::Failed(told("DeadlineExceeded")),
-        ErrorKind::Refused => Refusal::Failed(told("Unknown")),
+        ErrorKind::NotFound => Refusal::NotFound(told),
+        ErrorKind::Exhausted => Refusal::Exhausted(told),
+        _ => Refusal::Failed(told),
     }
 }

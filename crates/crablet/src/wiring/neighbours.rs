@@ -178,6 +178,13 @@ impl EventSink for Events {
             None => self.local.emit(event),
         }
     }
+
+    fn emit_node(&self, event: NodeEvent) {
+        match &self.recorder {
+            Some(recorder) => recorder.node(event),
+            None => self.local.emit_node(event),
+        }
+    }
 }
 
 impl VolumeEvents for Events {
@@ -196,9 +203,6 @@ impl VolumeEvents for Events {
 
 impl NodeEvents for Events {
     fn emit(&self, event: NodeEvent) {
-        match &self.recorder {
-            Some(recorder) => recorder.node(event),
-            None => tracing::info!(reason = event.reason, event.message = event.message, "Event occurred"),
-        }
+        self.emit_node(event);
     }
 }

@@ -1,6 +1,7 @@
 //! The node's part of the wiring: what it is told at start, and who hears what it finds out.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -232,11 +233,7 @@ async fn follow_node(
         super::storage::follow(&told.storage, &node);
         told.facts.send_if_modified(|facts| {
             let mut fresh = (**facts).clone();
-            take_in(&mut fresh, &node);
-            // As upstream: a node that stands alone shows no address.
-            if cluster.is_some() {
-                fresh.host_ips.clone_from(&node.host_ips);
-            }
+            take_in(&mut fresh, &node, cluster.is_some());
             let is_new = fresh != **facts;
             if is_new {
                 *facts = Arc::new(fresh);
@@ -260,7 +257,12 @@ async fn follow_node(
     }
 }
 
-fn take_in(facts: &mut NodeFacts, node: &NodeView) {
+fn take_in(facts: &mut NodeFacts, node: &NodeView, joined: bool) {
+    facts.own_ips = one_of_each_family(&node.host_ips);
+    // As upstream: the pods of a node that stands alone show no address of it.
+    if joined {
+        facts.host_ips.clone_from(&facts.own_ips);
+    }
     let amount = |name: &str| node.allocatable.get(name);
     if let Some(memory) = amount("memory") {
         facts.allocatable_memory = memory.value();
@@ -273,6 +275,14 @@ fn take_in(facts: &mut NodeFacts, node: &NodeView) {
     }
 }
 
+/// What pods hear of the node's addresses: the first, and the first of the other family. The API server refuses statuses
+/// with more.
+fn one_of_each_family(ips: &[IpAddr]) -> Vec<IpAddr> {
+    let Some(first) = ips.first() else { return Vec::new() };
+    let other = ips.iter().find(|ip| ip.is_ipv6() != first.is_ipv6());
+    [first].into_iter().chain(other).copied().collect()
+}
+
 /// Other resources for a pod as a whole, and for init containers, while they run.
 const RESIZE_WHOLE: &str = "InPlacePodLevelResourcesVerticalScaling";
 const RESIZE_INIT: &str = "InPlacePodVerticalScalingInitContainers";
@@ -282,4 +292,37 @@ pub fn declared_features(settings: &Settings) -> Vec<String> {
     let gate = |name: &&str| settings.feature_gates.enabled(name);
     let there = [WEBSOCKETS, RESIZE_WHOLE, RESIZE_INIT, RESTART_ALL_CONTAINERS].into_iter().filter(gate);
     if gate(&"NodeDeclaredFeatures") { there.map(str::to_owned).collect() } else { Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ips(texts: &[&str]) -> Vec<IpAddr> {
+        texts.iter().map(|text| text.parse().expect("an address")).collect()
+    }
+
+    #[test]
+    fn pods_hear_of_one_address_of_each_family() {
+        let cases: [(&[&str], &[&str]); 5] = [
+            (&[], &[]),
+            (&["10.0.0.5"], &["10.0.0.5"]),
+            (&["10.0.0.5", "34.1.2.3"], &["10.0.0.5"]),
+            (&["10.0.0.5", "10.0.1.5", "fd00::5", "fd00::6"], &["10.0.0.5", "fd00::5"]),
+            (&["fd00::5", "fd00::6", "10.0.0.5"], &["fd00::5", "10.0.0.5"]),
+        ];
+        for (all, told) in cases {
+            assert_eq!(one_of_each_family(&ips(all)), ips(told), "{all:?}");
+        }
+    }
+
+    #[test]
+    fn statuses_show_no_address_of_a_node_that_stands_alone() {
+        let node = NodeView { host_ips: ips(&["10.0.0.5", "34.1.2.3"]), ..NodeView::default() };
+        let mut facts = NodeFacts::default();
+        take_in(&mut facts, &node, false);
+        assert_eq!((&facts.own_ips, facts.host_ips.len()), (&ips(&["10.0.0.5"]), 0));
+        take_in(&mut facts, &node, true);
+        assert_eq!(facts.host_ips, facts.own_ips);
+    }
 }

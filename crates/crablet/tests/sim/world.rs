@@ -19,6 +19,7 @@ use crablet_model::PodUid;
 use crablet_pods::PlanFn;
 use crablet_pods::events::EventSink;
 use crablet_pods::sources::{Fetch, FetchError, Fetched};
+use crablet_pods::users::Ranges;
 use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
@@ -270,6 +271,7 @@ impl World {
             plugins_registry: None,
             cgroups: self.machine.cgroups(),
             credential_providers: Vec::new(),
+            user_ranges: Ranges::default(),
             seed: self.rng.u64(..),
             plan: self.plan,
         };

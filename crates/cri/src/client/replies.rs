@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use crablet_model::PodUid;
 use crablet_model::names::{annotation, label};
+use crablet_model::paths::clean_from_root;
 use crablet_model::runtime::{
     Container, ContainerListing, ContainerState, ContainerUser, Exit, Image, Incoming, LinuxResources,
     ListedImage, ListedState, Map, RuntimeHandler, RuntimeStatus, RuntimeVersion, Sandbox, SandboxState,
@@ -179,7 +180,9 @@ fn container_state(status: &wire::ContainerStatus) -> ContainerState {
 
 fn termination_file(status: &wire::ContainerStatus) -> Option<String> {
     let path = status.annotations.get(annotation::CONTAINER_TERMINATION_MESSAGE_PATH)?;
-    let mount = status.mounts.iter().find(|mount| !path.is_empty() && mount.container_path == *path)?;
+    // The pod's words for it; it was mounted at the clean path.
+    let inside = Some(path).filter(|path| !path.is_empty()).map(|path| clean_from_root(path))?;
+    let mount = status.mounts.iter().find(|mount| mount.container_path == inside)?;
     Some(mount.host_path.clone()).filter(|host_path| !host_path.is_empty())
 }
 

@@ -3,9 +3,9 @@
 use crablet_model::PodUid;
 use crablet_model::names::label;
 use crablet_model::runtime::{
-    Capabilities, ContainerConfig, ContainerSecurity, ContainerUpdate, Device, DnsConfig, GroupsPolicy,
-    IdRange, ImageMount, LinuxResources, Map, Mount, NamespaceMode, NamespaceOptions, PortMapping,
-    Propagation, Protocol, SandboxConfig, SecurityProfile, SelinuxLabel,
+    Capabilities, ContainerConfig, ContainerSecurity, ContainerUpdate, Device, DnsConfig, EnvValue,
+    GroupsPolicy, IdRange, ImageMount, LinuxResources, Map, Mount, NamespaceMode, NamespaceOptions,
+    PortMapping, Propagation, Protocol, SandboxConfig, SecurityProfile, SelinuxLabel,
 };
 use crablet_protos::cri as wire;
 
@@ -112,19 +112,23 @@ pub fn sandbox_update(
     }
 }
 
-/// The pod's annotations go along, because some runtimes choose how to pull by them.
+/// The pod's annotations go along, because some runtimes choose by them how to pull, and where to look.
+fn named_image(image: &str, pod: Option<&SandboxConfig>) -> wire::ImageSpec {
+    let annotations = pod.map(|pod| pod.annotations.clone()).unwrap_or_default();
+    wire::ImageSpec { image: image.to_owned(), annotations, ..Default::default() }
+}
+
+pub fn image_status(image: &str, pod: Option<&SandboxConfig>) -> wire::ImageStatusRequest {
+    wire::ImageStatusRequest { image: Some(named_image(image, pod)), verbose: false }
+}
+
 pub fn pull(image: &str, auth: Option<&RegistryAuth>, pod: Option<&SandboxConfig>) -> wire::PullImageRequest {
     let auth = auth.map(|auth| wire::AuthConfig {
         username: auth.username.clone(),
         password: auth.password.clone(),
         ..Default::default()
     });
-    let annotations = pod.map(|pod| pod.annotations.clone()).unwrap_or_default();
-    wire::PullImageRequest {
-        image: Some(wire::ImageSpec { image: image.to_owned(), annotations, ..Default::default() }),
-        auth,
-        sandbox_config: pod.map(sandbox),
-    }
+    wire::PullImageRequest { image: Some(named_image(image, pod)), auth, sandbox_config: pod.map(sandbox) }
 }
 
 fn container_security(security: &ContainerSecurity) -> wire::LinuxContainerSecurityContext {
@@ -295,7 +299,7 @@ fn image_spec(image: &ImageMount, sandbox: &SandboxConfig) -> wire::ImageSpec {
     wire::ImageSpec {
         image: image.image_ref.clone(),
         user_specified_image: image.user_specified_image.clone(),
-        runtime_handler: sandbox.runtime_handler.clone(),
+        // As upstream: which handler it is for is told with the gate RuntimeClassInImageCriApi only.
         annotations: sandbox.annotations.clone(),
         ..Default::default()
     }
@@ -309,8 +313,8 @@ fn device(device: &Device) -> wire::Device {
     }
 }
 
-fn variable((key, value): &(String, String)) -> wire::KeyValue {
-    wire::KeyValue { key: key.clone(), value: value.clone().into_bytes() }
+fn variable((key, value): &(String, EnvValue)) -> wire::KeyValue {
+    wire::KeyValue { key: key.clone(), value: value.as_bytes().to_vec() }
 }
 
 fn int64(value: i64) -> wire::Int64Value {

@@ -178,10 +178,7 @@ async fn within<T>(deadline: Option<Duration>, work: impl Future<Output = Result
     let Some(deadline) = deadline else { return work.await };
     match tokio::time::timeout(deadline, work).await {
         Ok(result) => result,
-        Err(_) => Err(CriError::new(
-            ErrorKind::DeadlineExceeded,
-            "rpc error: code = DeadlineExceeded desc = context deadline exceeded",
-        )),
+        Err(_) => Err(CriError::new(ErrorKind::DeadlineExceeded, "context deadline exceeded")),
     }
 }
 
@@ -388,7 +385,7 @@ impl Runtime for FakeRuntime {
         .await
     }
 
-    async fn image_status(&self, image: &str) -> Result<Option<Image>> {
+    async fn image_status(&self, image: &str, _: Option<&SandboxConfig>) -> Result<Option<Image>> {
         let image = image.to_owned();
         self.call(Call::ImageStatus, of_image(&image), None, move |state| done(state.image_status(&image)))
             .await
@@ -416,6 +413,7 @@ impl Runtime for FakeRuntime {
         if let Some(sandbox) = sandbox {
             subject.uid = Some(sandbox.uid.clone());
             subject.pod = Arc::from(&*sandbox.name);
+            subject.attempt = sandbox.attempt;
         }
         let (image, auth) = (image.to_owned(), auth.cloned());
         self.call(Call::PullImage, subject, None, move |state| state.begin_pull(&image, auth.as_ref())).await

@@ -8,7 +8,7 @@ use super::behaviour::{FakeImage, Pull};
 use super::state::{State, refused};
 use super::trace::What;
 use super::works::{Progress, WorkKind};
-use crate::port::{RegistryAuth, Result};
+use crate::port::{CriError, ErrorKind, RegistryAuth, Result};
 
 /// Longer than any run: a pull that hangs is never answered, and has no deadline.
 const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
@@ -53,9 +53,10 @@ impl State {
             Some(Pull::Hangs) => NEVER,
             Some(Pull::Fails(message)) => return Err(refused(message)),
             None => {
-                return Err(refused(format!(
+                let message = format!(
                     "failed to pull and unpack image {name:?}: failed to resolve reference {name:?}: {name}: not found"
-                )));
+                );
+                return Err(CriError::new(ErrorKind::NotFound, message));
             }
         };
         self.start_work(WorkKind::Pull { image: name }, time)

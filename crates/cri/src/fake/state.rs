@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crablet_model::PodUid;
 use crablet_model::names::annotation;
+use crablet_model::paths::clean_from_root;
 use crablet_model::runtime::{
     Container, ContainerConfig, ContainerListing, ContainerState, Incoming, ListedState, NamespaceMode,
     RuntimeEventKind, Sandbox, SandboxConfig, SandboxState,
@@ -148,7 +149,8 @@ impl ContainerRecord {
 
     pub fn termination_file(&self) -> Option<String> {
         let path = self.config.annotations.get(annotation::CONTAINER_TERMINATION_MESSAGE_PATH)?;
-        let mount = self.config.mounts.iter().find(|mount| mount.container_path == *path)?;
+        let inside = clean_from_root(path);
+        let mount = self.config.mounts.iter().find(|mount| mount.container_path == inside)?;
         Some(mount.host_path.clone())
     }
 }

@@ -26,8 +26,13 @@ pub fn without_overhead(spec: &PodSpec) -> (Amounts, Amounts) {
     (requests_of_containers(spec), limits_of_containers(spec, &mut |_| ()))
 }
 
+/// What containers ask for together, whatever the pod as a whole asks for.
+pub fn below_pod_level(spec: &PodSpec) -> Amounts {
+    sum_of_containers(spec, |r| r.requests.as_ref(), &mut |_| ())
+}
+
 fn requests_of_containers(spec: &PodSpec) -> Amounts {
-    let mut sum = sum_of_containers(spec, |r| r.requests.as_ref(), &mut |_| ());
+    let mut sum = below_pod_level(spec);
     replace_by_pod_level(&mut sum, spec.resources.as_ref().and_then(|r| r.requests.as_ref()));
     sum
 }

@@ -135,3 +135,14 @@ async fn standalone_the_machine_is_all_there_is() {
     world.pass(Duration::from_secs(60)).await;
     assert_eq!((world.api.calls().len(), world.events().len()), (0, 0));
 }
+
+#[tokio::test(start_paused = true)]
+async fn standalone_an_address_that_comes_late_is_found() {
+    let mut world = World::new();
+    let interfaces = std::mem::take(&mut world.host.0.lock().unwrap().interfaces);
+    world.start_with(None);
+    world.until("the machine was looked at", |w| w.view().synced).await;
+    assert!(world.view().host_ips.is_empty());
+    world.host.0.lock().unwrap().interfaces = interfaces;
+    world.until("it has an address", |w| w.view().host_ips.len() == 1).await;
+}

@@ -60,6 +60,14 @@ impl<'a> Draft<'a> {
         self.facts.session.ops.contains_key(key) || self.actions.iter().any(|a| a.key() == *key)
     }
 
+    /// Is this image made ready just now, for whichever container?
+    pub fn fetches(&self, wanted: &str) -> bool {
+        let begun = |action: &Action| matches!(action, Action::EnsureImage { image, .. } if image == wanted);
+        let mut under_way =
+            self.facts.session.ops.values().filter_map(|operation| operation.image.as_deref());
+        under_way.any(|image| image == wanted) || self.actions.iter().any(begun)
+    }
+
     /// Adds an action, unless the very same one succeeded a moment ago and the inspection does not show it: then the
     /// runtime is given time before it is asked again.
     pub fn act(&mut self, action: Action, why: impl Into<String>) {

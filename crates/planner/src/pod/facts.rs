@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use crablet_model::events::Event;
+use crablet_model::names::event_reason;
 use crablet_model::runtime::{PodRuntime, RuntimeHandler, SandboxState};
 use crablet_model::{PodRef, api};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::config::ResolvConf;
-use super::memory::Memory;
+use super::memory::{Memory, later};
 use super::plan::{Action, OpKey};
 use super::resize::Grants;
 
@@ -105,6 +107,38 @@ pub struct PreStop {
     pub ended: bool,
 }
 
+/// Pauses between two events that tell of the same state of the network. Upstream tells of it about once a
+/// second, and aggregation makes one event of that. Here, too, it comes at once and does not age, with few calls.
+const NETWORK_FIRST_SECONDS: i64 = 1;
+const NETWORK_MAX_SECONDS: i64 = 30;
+
+/// What was told last of the network that a pod's sandbox waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetworkTold {
+    pub message: String,
+    pub at: Timestamp,
+    pub pause_seconds: i64,
+}
+
+impl NetworkTold {
+    pub(super) fn after(before: Option<&Self>, message: &str, now: Timestamp) -> Self {
+        let same = before.filter(|before| before.message == message);
+        let doubled = |before: &Self| before.pause_seconds.saturating_mul(2).min(NETWORK_MAX_SECONDS);
+        let pause_seconds = same.map_or(NETWORK_FIRST_SECONDS, doubled);
+        Self { message: message.to_owned(), at: now, pause_seconds }
+    }
+
+    /// When it is told again.
+    pub(super) fn due(&self) -> Timestamp {
+        later(self.at, self.pause_seconds)
+    }
+
+    /// Is this what was told, just now? A clock that was set back makes nobody wait.
+    pub(super) fn is_fresh(&self, message: &str, now: Timestamp) -> bool {
+        self.message == message && (self.at..self.due()).contains(&now)
+    }
+}
+
 /// What the worker knows and the runtime does not. Lost when the agent dies, and nothing is harmed by that.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Session {
@@ -113,8 +147,11 @@ pub struct Session {
     /// What succeeded last on each thing, and when. A runtime that says "done" and shows nothing of it is not asked
     /// again at once.
     pub done: BTreeMap<OpKey, (Action, Timestamp)>,
-    /// Images made ready for a start that has not happened yet, by container.
-    pub images: BTreeMap<String, PreparedImage>,
+    /// Images made ready for a start that has not happened yet, by container, each with the name that it was asked for
+    /// by: the pod may want another one by now.
+    pub images: BTreeMap<String, (String, PreparedImage)>,
+    /// When an image whose pulls wait was last looked for in vain, by container.
+    pub image_looks: BTreeMap<String, Timestamp>,
     /// Sandboxes whose teardown succeeded. A dead sandbox may still hold a network, so each is stopped once.
     pub stopped_sandboxes: BTreeSet<String>,
     /// Highest restart count of any instance seen, in the runtime or by its log files, by container.
@@ -133,6 +170,10 @@ pub struct Session {
     pub released: bool,
     /// The pod's folders and logs are gone.
     pub cleaned: bool,
+    /// Of a pod without a sandbox, for want of a network.
+    pub network_told: Option<NetworkTold>,
+    /// The handler that the pod's runtime class means, once it is known and where the status depends on it.
+    pub runtime_handler: Option<String>,
     /// Text found in termination message files and logs of exited containers, by container id.
     pub termination_messages: BTreeMap<String, String>,
 }
@@ -145,6 +186,15 @@ impl Session {
             self.saw_attempt(container, *attempt);
         }
         self.done.insert(action.key(), (action, now));
+    }
+
+    /// Takes in which events a plan tells.
+    pub fn told(&mut self, events: &[Event], now: Timestamp) {
+        let of_network = events.iter().find(|event| event.reason == event_reason::NETWORK_NOT_READY);
+        if let Some(event) = of_network {
+            let before = self.network_told.as_ref();
+            self.network_told = Some(NetworkTold::after(before, &event.message, now));
+        }
     }
 
     /// Takes in an inspection: what was seen counts, and what is gone is forgotten.
@@ -160,7 +210,12 @@ impl Session {
         self.pre_stops.retain(|id, _| known(id));
         // What came late, from a call that nobody waited for any longer, is given back and tidied away once more.
         self.cleaned &= runtime.is_empty();
-        self.released &= runtime.sandboxes.iter().all(|s| s.state != SandboxState::Ready);
+        let has_sandbox = runtime.sandboxes.iter().any(|s| s.state == SandboxState::Ready);
+        self.released &= !has_sandbox;
+        // Should the network fail once more, that is told at once.
+        if has_sandbox {
+            self.network_told = None;
+        }
         let (cleaned, released) = (self.cleaned, self.released);
         self.done.retain(|key, (action, _)| match key {
             OpKey::Cleanup => cleaned,
@@ -197,6 +252,23 @@ pub struct Operation {
     /// Of one that makes a sandbox or a container: the runtime is making it just now. Before that it waits for what is
     /// needed, after that for a hook.
     pub with_runtime: bool,
+    /// Of one that makes an image ready: which.
+    pub image: Option<String>,
+}
+
+impl Operation {
+    /// One that begins.
+    pub fn of(action: &Action, now: Timestamp) -> Self {
+        let grace_seconds = match action {
+            Action::StopContainer { grace, .. } => i64::try_from(grace.as_secs()).ok(),
+            _ => None,
+        };
+        let image = match action {
+            Action::EnsureImage { image, .. } => Some(image.clone()),
+            _ => None,
+        };
+        Self { since: now, grace_seconds, with_runtime: false, image }
+    }
 }
 
 /// An image that is on the node and may be used.
@@ -234,8 +306,13 @@ pub enum CgroupKind {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeFacts {
     pub name: String,
-    /// Empty in standalone mode, as upstream: only a Node object has addresses.
+    /// What statuses show of the node's addresses, at most one of each family. Empty in standalone mode, as upstream:
+    /// only a Node object has addresses.
     pub host_ips: Vec<IpAddr>,
+    /// The same addresses for what containers are told, known also in standalone mode.
+    pub own_ips: Vec<IpAddr>,
+    /// As `--node-ip` gives them; empty if it does not.
+    pub node_ips: Vec<IpAddr>,
     pub memory_capacity: i64,
     /// What pods may use in all: containers without a limit of their own are told this.
     pub allocatable_memory: i64,
@@ -247,12 +324,15 @@ pub struct NodeFacts {
     pub runtime_handlers: Vec<RuntimeHandler>,
     pub network_ready: bool,
     pub network_message: String,
+    /// What of that the runtime says of its network.
+    pub network_problem: Option<String>,
     /// Below it lies `pods/<uid>`.
     pub root_dir: String,
     pub pod_logs_dir: String,
     pub cluster_dns: Vec<String>,
     pub cluster_domain: String,
-    pub resolv_conf: ResolvConf,
+    /// `None`: the configuration names no resolver file.
+    pub resolv_conf: Option<ResolvConf>,
     /// `cpuCFSQuota`.
     pub cpu_cfs_quota: bool,
     /// `cpuCFSQuotaPeriod` in microseconds; `None` for the usual one.

@@ -8,11 +8,12 @@ use jiff::Timestamp;
 use super::draft::Draft;
 use super::facts::Verdict;
 use super::memory::later;
+use super::status;
 use super::stop::StopReason;
 
 /// Upstream never gives a container less.
 pub(super) const MINIMUM_GRACE_SECONDS: i64 = 2;
-/// The least that upstream gives a pod that the node itself stops.
+/// The least that upstream gives a pod that the node itself stops, or that has come to its end.
 const LEAST_POD_GRACE_SECONDS: i64 = 1;
 
 /// The time that a container has from the moment at which its end began.
@@ -51,7 +52,10 @@ impl Grace {
             }
             StopReason::Verdict(verdict) => of_verdict(verdict),
             StopReason::PodFinished | StopReason::SandboxChanged => match draft.memory.stopping_since {
-                Some(since) => Self { since, seconds: of_pod.max(LEAST_POD_GRACE_SECONDS) },
+                Some(since) if of_pod < LEAST_POD_GRACE_SECONDS && is_over(draft, reason) => {
+                    Self { since, seconds: LEAST_POD_GRACE_SECONDS }
+                }
+                Some(since) => Self { since, seconds: of_pod },
                 None => own(of_pod),
             },
             StopReason::LivenessFailed { .. } => {
@@ -68,6 +72,13 @@ impl Grace {
             | StopReason::HookRan => own(of_pod),
         }
     }
+}
+
+/// Has the pod come to its end? What is stopped on the way there, or for a new sandbox, has the time that the
+/// pod itself says, be it none at all: then, as with upstream, hooks do not run.
+fn is_over(draft: &Draft<'_>, reason: StopReason<'_>) -> bool {
+    let has_ended = |pod: &api::Pod| status::is_terminal(draft.facts, pod, &draft.memory).is_some();
+    matches!(reason, StopReason::PodFinished) && draft.facts.pod.is_some_and(has_ended)
 }
 
 fn pod_grace_seconds(draft: &Draft<'_>, container: &Container) -> i64 {

@@ -17,6 +17,8 @@ const RETRY_MAX_SECONDS: i64 = 10;
 /// Image pulls wait as upstream: 10 s, doubling up to 5 min, forgotten after twice that.
 const PULL_FIRST_SECONDS: i64 = 10;
 const PULL_MAX_SECONDS: i64 = 300;
+/// Upstream looks at a pod of which something failed again after 10 to 15 s.
+const NEXT_SYNC_SECONDS: i64 = 12;
 /// A failed start is tried again after this long, as upstream's sync error back-off.
 pub(super) const START_RETRY_SECONDS: i64 = 10;
 
@@ -42,7 +44,8 @@ pub struct Memory {
     /// A container's rule asked for all containers to begin afresh, and instances of before are still there.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub restarting_all: bool,
-    /// Instances that are stopped in order to be started again, whatever they end with: container name to instance id.
+    /// Instances that are stopped in order to be started again, whatever they end with: container name to instance
+    /// id. As with upstream there is one try: if it comes to no instance, the end counts as any other.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub replaced: BTreeMap<String, String>,
     /// By container name.
@@ -120,6 +123,11 @@ impl PullBackOff {
     pub fn retry_at(&self) -> Timestamp {
         later(self.failed_at, self.delay_seconds)
     }
+
+    /// Until then the failure itself is shown, afterwards the back-off: from upstream's next look at the pod on.
+    pub fn shown_at(&self) -> Timestamp {
+        later(self.failed_at, (self.delay_seconds / 2).min(NEXT_SYNC_SECONDS))
+    }
 }
 
 impl Memory {
@@ -152,14 +160,22 @@ impl Memory {
             Outcome::SandboxRemoved => {}
             Outcome::ImageReady { container, image, prepared } => {
                 self.pulls.remove(&image);
-                session.images.insert(container, prepared);
+                session.images.insert(container, (image, prepared));
             }
             Outcome::ImageFailed { container, image, reason, message, pulled } => {
+                self.replaced.remove(&container);
                 self.image_failed(container, image, reason, message, pulled, now);
+            }
+            Outcome::ImageMissing { container } => {
+                // What was in the way of the look no longer is: what is left is the failed pull.
+                self.failures.remove(&container);
+                self.replaced.remove(&container);
+                session.image_looks.insert(container, now);
             }
             Outcome::ContainerStarted { container } => {
                 self.failures.remove(&container);
                 session.images.remove(&container);
+                session.image_looks.remove(&container);
                 session.in_vain.remove(&container);
             }
             Outcome::TakenOver => (session.taken_over, session.take_over_at) = (true, None),
@@ -168,6 +184,10 @@ impl Memory {
             Outcome::StartFailed { container, reason, message } => {
                 session.images.remove(&container);
                 session.in_vain.remove(&container);
+                // What fails to run is there, and is judged by itself.
+                if reason != container_reason::RUN_CONTAINER_ERROR {
+                    self.replaced.remove(&container);
+                }
                 let earlier = self.failures.get(&container);
                 // After a failed hook there is an instance that has ended: its back-off decides.
                 let ran = reason == container_reason::POST_START_HOOK_ERROR;

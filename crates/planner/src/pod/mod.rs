@@ -51,8 +51,8 @@ mod stop;
 mod verdict;
 
 pub use facts::{
-    CgroupKind, Ending, Facts, NodeFacts, Operation, PreStop, PreparedImage, Probed, Probes, REJECTED,
-    Session, SwapControl, Verdict, Wish,
+    CgroupKind, Ending, Facts, NetworkTold, NodeFacts, Operation, PreStop, PreparedImage, Probed, Probes,
+    REJECTED, Session, SwapControl, Verdict, Wish,
 };
 pub use memory::{Failure, Memory};
 pub use plan::{Action, OpKey, Outcome, Plan, PullPolicy, Urgency, plan};

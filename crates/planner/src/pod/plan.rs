@@ -68,6 +68,9 @@ pub enum Action {
         container: String,
         image: String,
         policy: PullPolicy,
+        /// Of all images that the container needs, those whose pulls have failed and wait: they may have come by
+        /// another way and are looked for, but not pulled.
+        held: Vec<String>,
     },
     /// Creates an instance and starts it.
     StartContainer {
@@ -183,6 +186,10 @@ pub enum Outcome {
         reason: String,
         message: String,
         pulled: bool,
+    },
+    /// One that is held is not there yet.
+    ImageMissing {
+        container: String,
     },
     ContainerStarted {
         container: String,

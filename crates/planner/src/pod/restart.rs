@@ -11,7 +11,7 @@ use super::memory::{CrashLoop, Memory, later};
 
 /// First crash-loop back-off; doubles up to the node's maximum. The first restart is immediate.
 pub const CRASH_LOOP_FIRST_SECONDS: i64 = 10;
-/// A container that stayed up this long after its last restart starts afresh.
+/// This long after its last restart a container starts afresh, whether it ran meanwhile or waited.
 pub const CRASH_LOOP_RESET_SECONDS: i64 = 600;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,7 +182,9 @@ pub fn waiting(
     }
     // A clock that was set back would make the exit lie in the future and the wait as long as the jump.
     let from = if exit.finished_at > facts.now { entry.updated_at.min(facts.now) } else { exit.finished_at };
-    let until = later(from, entry.delay_seconds);
+    // Nobody waits for longer than the entry is kept, which is counted in whole seconds.
+    let forgotten = later(entry.updated_at, CRASH_LOOP_RESET_SECONDS + 1);
+    let until = later(from, entry.delay_seconds).min(forgotten);
     (facts.now < until).then_some(Waiting { until, delay_seconds: entry.delay_seconds })
 }
 
@@ -204,7 +206,8 @@ pub fn advance(facts: &Facts<'_>, memory: &mut Memory, container: &api::Containe
     memory.crash_loops.insert(container.name.clone(), entry);
 }
 
-/// The entry that applies to this exit: for the same definition, and not outlived by a long healthy run.
+/// The entry that applies to this exit: for the same definition, and not too old. As with upstream, which
+/// tidies old entries away at any time, it does not matter whether the container ran meanwhile or waited.
 fn current_entry<'m>(
     facts: &Facts<'_>,
     memory: &'m Memory,
@@ -213,8 +216,8 @@ fn current_entry<'m>(
 ) -> Option<&'m CrashLoop> {
     let finished_at = exited.state.exit()?.finished_at;
     let entry = memory.crash_loops.get(&container.name)?;
-    let up = finished_at.duration_since(entry.updated_at).as_secs();
-    (entry.key == key(facts, container) && up <= CRASH_LOOP_RESET_SECONDS).then_some(entry)
+    let age = facts.now.max(finished_at).duration_since(entry.updated_at).as_secs();
+    (entry.key == key(facts, container) && age <= CRASH_LOOP_RESET_SECONDS).then_some(entry)
 }
 
 /// Changes with the image and the resources: a container whose definition was mended does not wait for the old one's

@@ -7,6 +7,7 @@ use crablet_model::runtime::{Sandbox, SandboxState};
 use crablet_model::{Role, api};
 
 use super::draft::Draft;
+use super::facts::NetworkTold;
 use super::plan::{Action, OpKey};
 use super::restart::{self, Restart, RestartPolicy};
 use super::stop::{self, StopReason};
@@ -113,6 +114,7 @@ fn create_sandbox(draft: &mut Draft<'_>, pod: &api::Pod, attempt: u32, why: &str
     }
     if !draft.facts.node.network_ready && !wants_host_network(pod) {
         draft.why(format!("the sandbox waits for the network: {}", draft.facts.node.network_message));
+        tell_of_network(draft);
         return; // a change of the network wakes every worker
     }
     if let Some(failure) = &draft.memory.sandbox_failure
@@ -124,4 +126,18 @@ fn create_sandbox(draft: &mut Draft<'_>, pod: &api::Pod, attempt: u32, why: &str
         return;
     }
     draft.act(Action::CreateSandbox { attempt }, format!("{why}: making one (attempt {attempt})"));
+}
+
+/// Says on the pod what its sandbox waits for, again and again: events age, and often this is the only hint.
+fn tell_of_network(draft: &mut Draft<'_>) {
+    let facts = draft.facts;
+    let Some(problem) = &facts.node.network_problem else { return };
+    let text = format!("network is not ready: container runtime network not ready: {problem}");
+    let told = facts.session.network_told.as_ref();
+    if let Some(told) = told.filter(|told| told.is_fresh(&text, facts.now)) {
+        draft.wake(told.due());
+        return;
+    }
+    draft.wake(NetworkTold::after(told, &text, facts.now).due());
+    draft.event(Event::warning(draft.id(), event_reason::NETWORK_NOT_READY, text));
 }

@@ -15,9 +15,8 @@ use super::memory::later;
 use super::plan::{Action, OpKey, PullPolicy};
 use super::restart;
 
-/// Upstream: a failed pull is retried no sooner than its back-off; until half of it has passed the status shows the
-/// failure itself, afterwards the back-off.
-const PULL_HALVES: i64 = 2;
+/// An image whose pulls wait is looked for so often, as upstream does each time that it looks at the pod.
+const LOOK_SECONDS: i64 = 10;
 
 /// A container of the specification and the part that it plays.
 #[derive(Clone, Copy)]
@@ -77,7 +76,8 @@ pub(super) fn start(
     if waits_after_failure(draft, spec) {
         return true;
     }
-    let Some(image) = draft.facts.session.images.get(&spec.name).cloned() else {
+    let ready = draft.facts.session.images.get(&spec.name).filter(|(name, _)| *name == wanted_image(spec));
+    let Some((_, image)) = ready.cloned() else {
         return prepare_image(draft, who);
     };
     // Those of volumes have come, too: they are made ready first.
@@ -152,32 +152,67 @@ fn waits_after_failure(draft: &mut Draft<'_>, spec: &api::Container) -> bool {
     true
 }
 
-/// Makes the image ready, unless its pulls fail and it is not time yet. Returns whether the next container may be
-/// started meanwhile: not while an image is on its way, as upstream, but a failing one holds nobody up.
+/// Makes the image ready. While its pulls fail and wait, it is only looked for, now and then. Returns whether
+/// the next container may be started meanwhile: not while an image is on its way, as upstream, but a failing one
+/// holds nobody up.
 fn prepare_image(draft: &mut Draft<'_>, who: Who<'_>) -> bool {
     let spec = who.spec;
     if draft.busy(&OpKey::Image(spec.name.clone())) {
         return false;
     }
-    let needed = images::needed(draft.facts.pod, spec);
-    for image in &needed {
-        if let Some(back_off) = draft.memory.pulls.get(&image.tagged)
-            && draft.facts.now < back_off.retry_at()
-        {
-            pull_waits(draft, who, image);
+    let now = draft.facts.now;
+    let mut held = images::needed(draft.facts.pod, spec);
+    held.retain(|image| draft.memory.pulls.get(&image.tagged).is_some_and(|pull| now < pull.retry_at()));
+    if let Some(first) = held.first() {
+        pull_waits(draft, who, first);
+        if !is_look_due(draft, &spec.name, &held) {
             return true;
         }
     }
-    let wanted = spec.image.as_deref().unwrap_or_default();
-    let image = with_default_tag(wanted).unwrap_or_else(|_| wanted.to_owned());
+    let image = wanted_image(spec);
+    // One pull of an image for all containers of the pod. If it fails, they wait for the next together, as upstream's.
+    if draft.fetches(&image) {
+        draft.why(format!("container {} needs image {image}, which is on its way", spec.name));
+        return false;
+    }
     let policy = match spec.image_pull_policy.as_deref() {
         Some("Always") => PullPolicy::Always,
         Some("Never") => PullPolicy::Never,
         _ => PullPolicy::IfNotPresent,
     };
-    let action = Action::EnsureImage { container: spec.name.clone(), image: image.clone(), policy };
-    draft.act(action, format!("container {} needs image {image}", spec.name));
-    false
+    let why = match held.first() {
+        None => format!("container {} needs image {image}", spec.name),
+        Some(held) => format!("image {} may have come by another way: looking for it", held.tagged),
+    };
+    let held: Vec<String> = held.into_iter().map(|image| image.tagged).collect();
+    let is_look = !held.is_empty();
+    draft.act(Action::EnsureImage { container: spec.name.clone(), image, policy, held }, why);
+    is_look
+}
+
+/// The container's own, with the tag that it has if the pod writes none.
+fn wanted_image(spec: &api::Container) -> String {
+    let written = spec.image.as_deref().unwrap_or_default();
+    with_default_tag(written).unwrap_or_else(|_| written.to_owned())
+}
+
+/// The last try to pull was a look, too. What is always pulled is never looked for.
+fn is_look_due(draft: &mut Draft<'_>, container: &str, held: &[NeededImage<'_>]) -> bool {
+    if held.iter().any(|image| image.pull_policy == Some("Always")) {
+        return false;
+    }
+    let now = draft.facts.now;
+    let failed = held.iter().filter_map(|image| draft.memory.pulls.get(&image.tagged)).map(|p| p.failed_at);
+    // A look that lies in the future was made before the clock was set back.
+    let looked = draft.facts.session.image_looks.get(container).copied().filter(|at| *at <= now);
+    let Some(last) = failed.chain(looked).max() else {
+        return false;
+    };
+    let due = later(last, LOOK_SECONDS);
+    if now < due {
+        draft.wake(due);
+    }
+    now >= due
 }
 
 fn pull_waits(draft: &mut Draft<'_>, who: Who<'_>, needed: &NeededImage<'_>) {
@@ -186,8 +221,7 @@ fn pull_waits(draft: &mut Draft<'_>, who: Who<'_>, needed: &NeededImage<'_>) {
     let Some(back_off) = draft.memory.pulls.get_mut(image) else {
         return;
     };
-    let shown = later(back_off.failed_at, back_off.delay_seconds / PULL_HALVES);
-    let retry_at = back_off.retry_at();
+    let (shown, retry_at) = (back_off.shown_at(), back_off.retry_at());
     let announce = now >= shown && back_off.announced != Some(back_off.failed_at);
     if announce {
         back_off.announced = Some(back_off.failed_at);

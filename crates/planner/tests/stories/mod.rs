@@ -1,7 +1,9 @@
 //! The life of whole pods, step by step: what happens to one, and what the plans begin in answer.
 
 mod ends;
+mod pulls;
 mod removals;
+mod restarts;
 
 use crate::world::{Happening, Part, Sketch, World};
 use crablet_planner::pod::{Action, plan};
@@ -205,6 +207,44 @@ fn what_ran_in_a_lost_sandbox_network_runs_on_in_the_next() {
     world.settle();
     world.loses_address();
     assert_eq!(world.settle(), ["stop c0 30 s", "stop sandbox", "sandbox 1", "start c0 1"]);
+}
+
+/// The seconds in which a pod says that it waits for the network, of as many as are told.
+fn tells_of_network(world: &mut World, seconds: i64) -> Vec<i64> {
+    const TEXT: &str =
+        "network is not ready: container runtime network not ready: cni plugin not initialized";
+    let mut told = Vec::new();
+    for second in 0..seconds {
+        for event in plan(&world.facts()).events {
+            assert_eq!((&*event.reason, &*event.message), ("NetworkNotReady", TEXT));
+            told.push(second);
+        }
+        world.happen(Happening::Turn);
+        world.after(1);
+    }
+    told
+}
+
+#[test]
+fn a_pod_that_waits_for_the_network_says_so_again_and_again() {
+    let mut world = pod("Always", &[], &[PLAIN]);
+    world.happen(Happening::Network { ready: false });
+    assert_eq!(tells_of_network(&mut world, 100), [0, 1, 3, 7, 15, 31, 61, 91]);
+    let wakes = plan(&world.facts()).wake_at.expect("somebody has to look at the clock");
+    assert!(wakes.duration_since(world.now()).as_secs() <= 30);
+
+    // The next time is another time.
+    world.happen(Happening::Network { ready: true });
+    assert_eq!(world.settle(), ["sandbox 0", "start c0 0"]);
+    world.happen(Happening::Network { ready: false });
+    assert!(plan(&world.facts()).events.is_empty(), "it has a sandbox");
+    world.sandbox_vanishes();
+    assert_eq!(tells_of_network(&mut world, 4), [0, 1, 3]);
+
+    let mut of_host = World::new(&Sketch { host_network: true, ..Sketch::plain(1, "Always") });
+    of_host.happen(Happening::Network { ready: false });
+    assert!(plan(&of_host.facts()).events.is_empty());
+    assert_eq!(of_host.settle(), ["sandbox 0", "start c0 0"]);
 }
 
 #[test]

@@ -196,6 +196,9 @@ fn failure(action: &Action) -> Outcome {
         | Action::RemoveSandbox { id }
         | Action::StopContainer { id, .. }
         | Action::RemoveContainer { id, .. } => Outcome::TeardownFailed { id: id.clone(), message },
+        Action::EnsureImage { container, held, .. } if !held.is_empty() => {
+            Outcome::ImageMissing { container: container.clone() }
+        }
         Action::EnsureImage { container, image, .. } => Outcome::ImageFailed {
             container: container.clone(),
             image: image.clone(),

@@ -28,12 +28,15 @@ pub struct Laws {
     ephemeral_begun: BTreeSet<String>,
     published: BTreeMap<String, i32>,
     pub(super) back_off: back_off::Chains,
+    /// When an image was last looked for whose pulls wait, by container.
+    looks: BTreeMap<String, Timestamp>,
     told: Option<crablet_model::api::PodStatus>,
 }
 
 impl Laws {
     pub fn agent_restarted(&mut self) {
         self.hooks_begun.clear();
+        self.looks.clear();
     }
 
     /// The pod was not wanted, and is wanted again.
@@ -104,6 +107,7 @@ impl World {
                     self.watch_start(container, &sandbox);
                 }
             }
+            Action::EnsureImage { container, held, .. } if !held.is_empty() => self.watch_look(container),
             Action::PreStop { id, container, message, limit } => {
                 if !self.laws.hooks_begun.insert(id.clone()) {
                     self.broken.push(format!("the hook of {container} runs twice"));
@@ -119,6 +123,15 @@ impl World {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Nobody looks all the time for what does not come.
+    fn watch_look(&mut self, container: &str) {
+        let last = self.laws.looks.insert(container.to_owned(), self.now);
+        let passed = last.map(|last| self.now.duration_since(last).as_secs());
+        if passed.is_some_and(|passed| passed < 10) && !self.was_set_back {
+            self.broken.push(format!("the image of {container} is looked for again after {passed:?} s"));
         }
     }
 

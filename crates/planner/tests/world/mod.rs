@@ -184,7 +184,7 @@ impl World {
 
     /// From now on everything goes well.
     pub fn calm_down(&mut self) {
-        self.node.network_ready = true;
+        self.network_is(true);
         self.is_answered();
         while !self.late.is_empty() {
             self.comes_late();
@@ -277,6 +277,7 @@ impl World {
         let plan = (self.planner)(&self.facts());
         self.watch_plan(&plan);
         self.saw_plan(&plan);
+        self.session.told(&plan.events, self.now);
         self.memory = plan.memory;
         self.released = plan.released;
         if plan.finished {
@@ -296,15 +297,11 @@ impl World {
         let key = action.key();
         self.trace.extend(trace::words(&action));
         self.give_up(&key);
-        let grace_seconds = match &action {
-            Action::StopContainer { grace, .. } => Some(grace.as_secs() as i64),
-            _ => None,
-        };
         if let Action::PreStop { id, .. } = &action {
             self.session.pre_stops.insert(id.clone(), PreStop { since: self.now, ended: false });
         }
         self.session.done.remove(&key);
-        self.session.ops.insert(key, Operation { since: self.now, grace_seconds, with_runtime: false });
+        self.session.ops.insert(key, Operation::of(&action, self.now));
         self.under_way.push(action);
     }
 

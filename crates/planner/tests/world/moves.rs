@@ -26,7 +26,7 @@ impl World {
             Happening::Revived if self.is_static() && !self.forgotten => self.revive(),
             Happening::Edited { which } => self.edit_nth(which),
             Happening::Debugged if self.wish == Wish::Run => self.add_ephemeral(),
-            Happening::Network { ready } => self.node.network_ready = ready,
+            Happening::Network { ready } => self.network_is(ready),
             Happening::SetBack { seconds } => {
                 self.now -= SignedDuration::from_secs(seconds);
                 self.was_set_back = true;
@@ -37,6 +37,11 @@ impl World {
             Happening::ObjectsCame => self.memory.objects_came(true, self.now),
             _ => {}
         }
+    }
+
+    pub(super) fn network_is(&mut self, ready: bool) {
+        self.node.network_ready = ready;
+        self.node.network_problem = (!ready).then(|| "cni plugin not initialized".to_owned());
     }
 
     pub fn now(&self) -> Timestamp {

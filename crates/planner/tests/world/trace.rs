@@ -21,6 +21,7 @@ pub fn words(action: &Action) -> Option<String> {
         Action::RemoveContainer { container, keep_logs: true, .. } => format!("reset {container}"),
         Action::RemoveContainer { container, .. } => format!("remove {container}"),
         Action::Release => "release".to_owned(),
+        Action::EnsureImage { container, held, .. } if !held.is_empty() => format!("look for {container}"),
         Action::RemoveSandbox { .. }
         | Action::EnsureImage { .. }
         | Action::Resize(_)
@@ -108,6 +109,13 @@ impl World {
     pub fn edit(&mut self) {
         for container in self.pod.spec.iter_mut().flat_map(|s| &mut s.containers) {
             container.image = Some("example.test/other:2".to_owned());
+        }
+    }
+
+    /// Every container wants its image anew each time.
+    pub fn always_pulls(&mut self) {
+        for container in self.pod.spec.iter_mut().flat_map(|s| &mut s.containers) {
+            container.image_pull_policy = Some("Always".to_owned());
         }
     }
 

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crablet_apiserver::{ObjectError, ServiceView};
+use crablet_model::runtime::EnvValue;
 use crablet_model::{PodRef, api};
 use crablet_planner::pod::config::{
     self, ContainerInputs, EnvFile, EnvObjects, FileReference, Missing, MountedVolume, Service,
 };
 use crablet_planner::pod::status::is_static;
 use futures_util::FutureExt;
-use k8s_openapi::ByteString;
 use tokio::task::unconstrained;
 
 use super::{Hands, StartRefusal, config_error};
@@ -60,10 +60,7 @@ impl Hands {
         }
         for name in wanted.secrets {
             let found = self.objects.secret(namespace, &name).await;
-            let text =
-                |(key, bytes): (&String, &ByteString)| (key.clone(), String::from_utf8(bytes.0.clone()).ok());
-            let data = found.map(|secret| secret.data.iter().flatten().map(text).collect()).map_err(missing);
-            objects.secrets.insert(name, data);
+            objects.secrets.insert(name, found.map(|secret| values_of(&secret)).map_err(missing));
         }
         for reference in wanted.files {
             if let Some(volume) = volumes.get(&reference.volume).filter(|volume| !volume.block) {
@@ -78,16 +75,7 @@ impl Hands {
             true => unconstrained(services).now_or_never().and_then(Result::ok).unwrap_or_default(),
             false => services.await.map_err(|e| config_error(&e.to_string()))?,
         };
-        let told: Vec<Service> = services
-            .into_iter()
-            .filter(|s| links && &*s.namespace == namespace || is_master(s))
-            .map(|s| Service {
-                name: s.name.to_string(),
-                cluster_ip: s.cluster_ip,
-                ports: s.ports.into_iter().map(|p| (p.name, p.protocol, p.port)).collect(),
-            })
-            .collect();
-        objects.services = config::service_env(&told);
+        objects.services = config::service_env(&told(services, namespace, links));
         Ok(objects)
     }
 
@@ -95,24 +83,82 @@ impl Hands {
     async fn env_file(&self, volume: &MountedVolume, reference: &FileReference) -> EnvFile {
         let (root, path) = (Path::new(&volume.host_path), Path::new(&reference.path));
         let read = self.files.read_inside(root, path, MOST_OF_ENV_FILE).await;
-        let text =
-            read.map_err(|e| e.to_string()).and_then(|b| String::from_utf8(b).map_err(|e| e.to_string()));
+        let content = read.map_err(|e| e.to_string());
         let path = root.join(path.strip_prefix("/").unwrap_or(path)).to_string_lossy().into_owned();
-        if let Err(error) = &text {
+        if let Err(error) = &content {
             tracing::warn!(path, error, "cannot read a file of variables");
         }
-        EnvFile { path, text }
+        EnvFile { path, content }
     }
 }
 
-/// The service by which pods find the API server; every pod is told of it.
+fn values_of(secret: &api::Secret) -> BTreeMap<String, EnvValue> {
+    let data = secret.data.iter().flatten();
+    data.map(|(key, bytes)| (key.clone(), EnvValue::from(bytes.0.clone()))).collect()
+}
+
+/// The services that a pod hears of: with links those of its namespace, and the API server's in any case,
+/// unless a link has that name.
+fn told(services: Vec<ServiceView>, namespace: &str, links: bool) -> Vec<Service> {
+    let is_link = |s: &ServiceView| links && &*s.namespace == namespace && !is_master(s);
+    let replaced = services.iter().any(|s| is_link(s) && &*s.name == MASTER.1);
+    let told = services.into_iter().filter(|s| if is_master(s) { !replaced } else { is_link(s) });
+    told.map(|s| Service {
+        name: s.name.to_string(),
+        cluster_ip: s.cluster_ip,
+        ports: s.ports.into_iter().map(|p| (p.name, p.protocol, p.port)).collect(),
+    })
+    .collect()
+}
+
+/// Namespace and name of the service by which pods find the API server.
+const MASTER: (&str, &str) = ("default", "kubernetes");
+
 fn is_master(service: &ServiceView) -> bool {
-    &*service.namespace == "default" && &*service.name == "kubernetes"
+    (&*service.namespace, &*service.name) == MASTER
 }
 
 fn missing(error: ObjectError) -> Missing {
     match error {
         ObjectError::NotFound(text) => Missing::NotThere(text),
         ObjectError::Unavailable(text) => Missing::Unknown(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::ByteString;
+
+    use super::*;
+
+    #[test]
+    fn every_pod_hears_of_the_api_server_unless_it_is_linked_to_another_of_that_name() {
+        let service = |namespace: &str, name: &str, ip: &str| ServiceView {
+            namespace: namespace.into(),
+            name: name.into(),
+            cluster_ip: ip.to_owned(),
+            ports: Vec::new(),
+        };
+        let master = || service("default", "kubernetes", "10.0.0.1");
+        let heard = |services: Vec<ServiceView>, namespace: &str, links: bool| -> Vec<String> {
+            told(services, namespace, links).into_iter().map(|s| s.cluster_ip).collect()
+        };
+        let plain = || vec![master(), service("ns", "web", "10.0.0.2")];
+        assert_eq!(heard(plain(), "ns", true), ["10.0.0.1", "10.0.0.2"]);
+        assert_eq!(heard(plain(), "ns", false), ["10.0.0.1"]);
+        let second = || vec![master(), service("ns", "kubernetes", "10.0.0.3")];
+        assert_eq!(heard(second(), "ns", true), ["10.0.0.3"]);
+        assert_eq!(heard(second(), "ns", false), ["10.0.0.1"]);
+        let at_home = || vec![master(), service("default", "web", "10.0.0.4")];
+        assert_eq!(heard(at_home(), "default", true), ["10.0.0.1", "10.0.0.4"]);
+        assert_eq!(heard(at_home(), "default", false), ["10.0.0.1"]);
+    }
+
+    #[test]
+    fn a_secrets_bytes_are_taken_as_they_are() {
+        let data = BTreeMap::from([("key".to_owned(), ByteString(vec![0xff, 0]))]);
+        let secret = api::Secret { data: Some(data), ..api::Secret::default() };
+        let values = values_of(&secret);
+        assert_eq!(values.get("key").map(EnvValue::as_bytes), Some(&[0xff, 0][..]));
     }
 }

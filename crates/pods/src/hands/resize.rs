@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use crablet_cri::{CriError, ErrorKind};
 use crablet_model::allocation::{Allocation, Sizes, actuated};
 use crablet_model::cgroup::limits::{CgroupLimits, CgroupNow};
-use crablet_model::resources::{LinuxResources, cpu_shares, milli_of_shares, overhead_resources};
+use crablet_model::quantity::Quantity;
+use crablet_model::resources::{LinuxResources, cpu_quota, cpu_shares, milli_of_shares, overhead_resources};
 use crablet_model::{api, roster};
 use crablet_planner::pod::Outcome;
 use crablet_planner::pod::config::{container_update, node_rules};
@@ -86,8 +87,9 @@ impl Hands {
         self.tell_sandbox(op, pod, &resize.sandbox_id, then).await.map_err(|error| {
             format!(
                 "failed to notify runtime for UpdatePodSandboxResources (resource={resource}); resize rejected: \
-                 updatePodSandboxResources failed for sanboxID {:?}: {error}",
-                resize.sandbox_id
+                 updatePodSandboxResources failed for sanboxID {:?}: {}",
+                resize.sandbox_id,
+                error.with_code()
             )
         })?;
         if let Err(error) = self.cgroups.set(pod, limits).await {
@@ -108,7 +110,7 @@ impl Hands {
     ) -> Result<(), CriError> {
         let spec = pod.spec.clone().unwrap_or_default();
         let overhead = overhead_resources(&spec, node_rules(&op.node));
-        let resources = without_overhead(cgroup, &overhead);
+        let resources = without_overhead(cgroup, &spec);
         match self.runtime.update_sandbox(sandbox_id, &overhead, &resources).await {
             // containerd 2.2 says it in words only.
             Err(error)
@@ -135,7 +137,7 @@ impl Hands {
         let given = if sizes == change.to { granted } else { sizes.into_requirements(&granted) };
         container.resources = Some(given.clone());
         let update = container_update(spec, &container, &op.node);
-        self.runtime.update_container(&change.id, &update).await.map_err(|error| error.message)?;
+        self.runtime.update_container(&change.id, &update).await.map_err(|error| error.with_code())?;
         let name = change.container.clone();
         self.ledgers.actuated.amend(&op.id.uid, |all| {
             all.containers.insert(name, given);
@@ -171,19 +173,69 @@ impl Hands {
     }
 }
 
-/// What is left for the pod's containers.
-fn without_overhead(cgroup: CgroupNow, overhead: &LinuxResources) -> LinuxResources {
-    let quota = if cgroup.cpu_quota > 0 { (cgroup.cpu_quota - overhead.cpu_quota).max(0) } else { 0 };
-    // What the kernel calls no limit is near the largest number.
-    let limited = cgroup.memory < i64::MAX / 2;
-    LinuxResources {
-        cpu_shares: match overhead.cpu_shares {
-            0 => cgroup.cpu_shares,
-            own => cpu_shares(milli_of_shares(cgroup.cpu_shares) - milli_of_shares(own)),
-        },
-        cpu_quota: quota,
+/// What is left for the pod's containers. As upstream, the numbers are the kernel's, with -1 for no limit.
+fn without_overhead(cgroup: CgroupNow, spec: &api::PodSpec) -> LinuxResources {
+    let mut left = LinuxResources {
+        cpu_shares: cgroup.cpu_shares,
+        cpu_quota: cgroup.cpu_quota,
         cpu_period: cgroup.cpu_period,
-        memory_limit: if limited { (cgroup.memory - overhead.memory_limit).max(0) } else { 0 },
+        // What cgroup v2 calls `max`; the largest number of v1 is smaller, and told as it is.
+        memory_limit: if cgroup.memory == i64::MAX { -1 } else { cgroup.memory },
         ..LinuxResources::default()
+    };
+    let overhead = |name: &str| Quantity::try_from(spec.overhead.as_ref()?.get(name)?).ok();
+    if let Some(cpu) = overhead("cpu") {
+        let milli = cpu.milli_value();
+        left.cpu_quota = left.cpu_quota.saturating_sub(cpu_quota(milli, cgroup.cpu_period));
+        left.cpu_shares = cpu_shares(milli_of_shares(cgroup.cpu_shares).saturating_sub(milli));
+    }
+    if let Some(memory) = overhead("memory") {
+        left.memory_limit = left.memory_limit.saturating_sub(memory.value());
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const MIB: i64 = 1 << 20;
+
+    /// Shares, quota, period and memory that the runtime is told.
+    fn told(cgroup: CgroupNow, overhead: Value) -> (i64, i64, i64, i64) {
+        let spec = json!({"containers": [], "overhead": overhead});
+        let spec: api::PodSpec = serde_json::from_value(spec).expect("a spec");
+        let left = without_overhead(cgroup, &spec);
+        (left.cpu_shares, left.cpu_quota, left.cpu_period, left.memory_limit)
+    }
+
+    #[test]
+    fn the_runtime_is_told_what_the_kernel_has() {
+        let free = CgroupNow {
+            cpu_shares: 2,
+            cpu_quota: -1,
+            cpu_period: 100_000,
+            memory: i64::MAX,
+            memory_usage: 0,
+        };
+        assert_eq!(told(free, json!({})), (2, -1, 100_000, -1));
+        let in_v1 = CgroupNow { memory: 9_223_372_036_854_771_712, ..free };
+        assert_eq!(told(in_v1, json!({})), (2, -1, 100_000, 9_223_372_036_854_771_712));
+    }
+
+    #[test]
+    fn what_the_sandbox_needs_is_not_the_containers() {
+        let limited = CgroupNow {
+            cpu_shares: 512,
+            cpu_quota: 50_000,
+            cpu_period: 100_000,
+            memory: 64 * MIB,
+            memory_usage: 0,
+        };
+        let overhead = json!({"cpu": "250m", "memory": "16Mi"});
+        assert_eq!(told(limited, overhead), (256, 25_000, 100_000, 48 * MIB));
+        assert_eq!(told(limited, json!({"memory": "16Mi"})), (512, 50_000, 100_000, 48 * MIB));
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crablet_model::events::Event;
 use crablet_model::names::event_reason;
 use crablet_model::{PodRef, api};
+use crablet_planner::pod::Outcome;
 use crablet_planner::pod::config::{self, MountedVolume, Placement};
-use crablet_planner::pod::{NodeFacts, Outcome};
 
 use tokio::time::Instant;
 
@@ -15,8 +15,6 @@ use crate::figures;
 use crate::order::Kind;
 use crate::ports::Refusal;
 use crate::users::check_handler;
-
-const MOST_OF_RESOLV_CONF: usize = 1 << 20;
 
 /// A pod's volumes by name.
 type Volumes = BTreeMap<String, MountedVolume>;
@@ -41,8 +39,11 @@ impl Hands {
                 Outcome::SandboxCreated
             }
             Err(message) => {
-                let text = format!("Failed to create pod sandbox: {message}");
-                self.events.emit(Event::warning(&op.id, event_reason::FAILED_CREATE_POD_SANDBOX, text));
+                // A network that cannot find a pod that goes is no failure, as upstream has it.
+                if !op.stage.pod_ends() {
+                    let text = format!("Failed to create pod sandbox: {message}");
+                    self.events.emit(Event::warning(&op.id, event_reason::FAILED_CREATE_POD_SANDBOX, text));
+                }
                 Outcome::SandboxFailed { message }
             }
         }
@@ -103,6 +104,7 @@ impl Hands {
         let node = self.node_now(&op.node).await?;
         let made = config::sandbox_config(pod, &node, attempt, &placement);
         let (config, events) = made.map_err(|e| e.to_string())?;
+        config::told_of_node(&events).into_iter().for_each(|event| self.events.emit_node(event));
         events.into_iter().for_each(|event| self.events.emit(event));
         let run = async {
             let begun = Instant::now();
@@ -112,22 +114,6 @@ impl Hands {
         };
         let run = op.stage.call(run);
         op.order.pass(Kind::RunSandbox, run).await.map_err(|e| e.with_code())
-    }
-
-    /// The node with its resolver settings of this moment.
-    pub(super) async fn node_now(&self, node: &NodeFacts) -> Result<NodeFacts, String> {
-        let resolv_conf = match &self.resolv_conf {
-            Some(path) => {
-                let text = self
-                    .files
-                    .read(path, MOST_OF_RESOLV_CONF)
-                    .await
-                    .map_err(|error| format!("open {}: {}", path.display(), told(&error)))?;
-                config::parse_resolv_conf(&String::from_utf8_lossy(&text))
-            }
-            None => config::ResolvConf::default(),
-        };
-        Ok(NodeFacts { resolv_conf, ..node.clone() })
     }
 
     pub(super) async fn placement(
@@ -178,6 +164,6 @@ impl Hands {
 }
 
 /// As upstream's messages tell of system calls: `no space left on device`.
-fn told(error: &std::io::Error) -> String {
+pub(super) fn told(error: &std::io::Error) -> String {
     error.to_string().split(" (os error").next().unwrap_or_default().to_lowercase()
 }

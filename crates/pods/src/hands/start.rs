@@ -11,7 +11,10 @@ use crablet_model::runtime::{ContainerState, SandboxState};
 use crablet_planner::pod::config::{self, ContainerInputs};
 use crablet_planner::pod::{Action, Outcome, PreparedImage};
 
-use super::{Hands, LOG_FOLDER_MODE, Operation, Seen, StartRefusal, config_error, gone_is_fine};
+use super::{
+    Hands, LOG_FOLDER_MODE, Operation, Seen, StartRefusal, config_error, gone_is_fine, not_configured,
+    start_refusal,
+};
 use crate::order::Kind;
 
 /// Of a refusal that is nobody's fault: the sandbox had gone.
@@ -42,7 +45,10 @@ impl Hands {
         let pod_ips = if sandbox.host_network { op.node.host_ips.clone() } else { sandbox.ips };
 
         let target_id = self.target_id(op, pod, name).await?;
-        let etc_hosts = self.write_hosts(op, pod, &pod_ips, sandbox.host_network).await?;
+        let etc_hosts = match config::has_own_hosts(&container) {
+            true => None,
+            false => self.write_hosts(op, pod, &pod_ips, sandbox.host_network).await?,
+        };
         let termination_file = self.make_termination_file(op, &container).await?;
         let objects = self.env_objects(pod, &container, &volumes).await?;
         let image_volumes = self.image_volumes(op, &container).await?;
@@ -64,7 +70,7 @@ impl Hands {
         };
         let sub_paths = self.sub_paths(&op.id, &inputs).await?;
         inputs.sub_paths = &sub_paths;
-        let config = config::container_config(&inputs).map_err(|e| config_error(&e.to_string()))?;
+        let config = config::container_config(&inputs).map_err(|e| not_configured(&e))?;
         let log_folder = self.folders.container_log(&op.id, name);
         let made = self.files.create_folder(&log_folder, LOG_FOLDER_MODE).await;
         made.map_err(|e| config_error(&format!("create {}: {e}", log_folder.display())))?;
@@ -72,10 +78,7 @@ impl Hands {
         self.note_container(op, pod, &container).await;
         let start = async {
             let created = self.runtime.create_container(sandbox_id, &config, &sandbox_config).await;
-            let refused = |e: CriError| StartRefusal {
-                reason: container_reason::CREATE_CONTAINER_ERROR,
-                message: e.message,
-            };
+            let refused = |e: CriError| start_refusal(container_reason::CREATE_CONTAINER_ERROR, e.message);
             let id = match created.map_err(refused) {
                 Ok(id) => id,
                 Err(refusal) => return Err(self.unless_lost(role, sandbox_id, None, refusal).await),
@@ -113,8 +116,8 @@ impl Hands {
     async fn start_instance(&self, op: &Operation, name: &str, id: &str) -> Result<(), StartRefusal> {
         self.runtime.start_container(id).await.map_err(|e| StartRefusal {
             reason: container_reason::RUN_CONTAINER_ERROR,
-            // Ids mean nothing to the reader of an event, and differ with every try.
-            message: e.message.replace(id, name),
+            message: e.message,
+            id: Some(id.to_owned()),
         })?;
         self.tell(op, name, event_reason::STARTED, "Container started");
         Ok(())
@@ -192,11 +195,12 @@ impl Hands {
         id: &str,
     ) -> Result<(), StartRefusal> {
         let hook = self.hooks(op).post_start(container, id).await;
-        hook.map_err(|message| StartRefusal { reason: container_reason::POST_START_HOOK_ERROR, message })
+        hook.map_err(|message| start_refusal(container_reason::POST_START_HOOK_ERROR, message))
     }
 
     pub(super) fn start_failed(&self, op: &Operation, container: &str, refusal: StartRefusal) -> Outcome {
-        let StartRefusal { reason, message } = refusal;
+        let told = refusal.told(container);
+        let StartRefusal { reason, message, .. } = refusal;
         if let Action::StartContainer { attempt, .. } = op.action
             && reason == SANDBOX_LOST
         {
@@ -204,8 +208,23 @@ impl Hands {
         }
         // A hook that failed has been told already, and without its message: that may hold anything.
         if reason != container_reason::POST_START_HOOK_ERROR {
-            self.warn(op, container, event_reason::FAILED, &format!("Error: {message}"));
+            self.warn(op, container, event_reason::FAILED, &format!("Error: {told}"));
         }
         Outcome::StartFailed { container: container.to_owned(), reason, message }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_has_the_name_where_the_message_has_the_id() {
+        let message = "container 0123abcd: exec: \"nope\": not found".to_owned();
+        let reason = container_reason::RUN_CONTAINER_ERROR;
+        let refusal = StartRefusal { reason, message, id: Some("0123abcd".to_owned()) };
+        assert_eq!(refusal.told("main"), "container main: exec: \"nope\": not found");
+        assert!(refusal.message.contains("0123abcd"));
+        assert_eq!(start_refusal(reason, "0123abcd").told("main"), "0123abcd");
     }
 }

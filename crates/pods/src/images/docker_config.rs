@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use crablet_host::Files;
-use serde::Deserialize;
+use serde_json::{Map, Value};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -18,7 +18,9 @@ const MOST_BYTES: usize = 1 << 20;
 
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
 );
 
 /// Never printed: it holds passwords.
@@ -32,19 +34,8 @@ pub(super) struct Entry {
     pub email: String,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Wire {
-    username: String,
-    password: String,
-    email: String,
-    auth: String,
-}
-
-#[derive(Deserialize)]
-struct WithAuths {
-    auths: Option<BTreeMap<String, Wire>>,
-}
+/// As Go reads an object: `null` is one without fields.
+type Object = Option<Map<String, Value>>;
 
 /// Says what is wrong without saying what was there.
 const NOT_JSON: &str = "error occurred while trying to unmarshal json";
@@ -58,31 +49,60 @@ impl DockerConfig {
 
     /// `config.json`: entries below `auths`.
     pub fn parse_with_auths(json: &[u8]) -> Result<Self, &'static str> {
-        let config: WithAuths = serde_json::from_slice(json).map_err(|_| NOT_JSON)?;
-        Self::of(config.auths.unwrap_or_default())
+        let config: Object = serde_json::from_slice(json).map_err(|_| NOT_JSON)?;
+        let mut entries = BTreeMap::new();
+        for (_, auths) in config.into_iter().flatten().filter(|(key, _)| key.eq_ignore_ascii_case("auths")) {
+            entries.extend(Self::of(object(auths)?)?.0);
+        }
+        Ok(Self(entries))
     }
 
-    fn of(entries: BTreeMap<String, Wire>) -> Result<Self, &'static str> {
-        let entries = entries.into_iter().map(|(place, entry)| Ok((place, entry.decoded()?)));
+    fn of(entries: Object) -> Result<Self, &'static str> {
+        let entries = entries.into_iter().flatten();
+        let entries = entries.map(|(place, entry)| Ok((place, Entry::read(object(entry)?)?)));
         Ok(Self(entries.collect::<Result<_, &'static str>>()?))
     }
 }
 
-impl Wire {
-    /// What `auth` says holds, if it says anything.
-    fn decoded(self) -> Result<Entry, &'static str> {
-        let Self { username, password, email, auth } = self;
-        if auth.is_empty() {
-            return Ok(Entry { username, password, email });
-        }
-        let decoded = LENIENT.decode(auth.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-        let (username, password) = decoded
-            .as_deref()
-            .and_then(|text| text.split_once(':'))
-            .map(|(username, password)| (username.to_owned(), password.to_owned()))
-            .ok_or(NOT_AUTH)?;
-        Ok(Entry { username, password, email })
+fn object(value: Value) -> Result<Object, &'static str> {
+    match value {
+        Value::Null => Ok(None),
+        Value::Object(fields) => Ok(Some(fields)),
+        _ => Err(NOT_JSON),
     }
+}
+
+impl Entry {
+    /// As Go does: keys in any case, `null` for what is not said, and whatever else there is does not matter.
+    fn read(fields: Object) -> Result<Self, &'static str> {
+        let (mut entry, mut auth) = (Self::default(), String::new());
+        for (key, value) in fields.into_iter().flatten() {
+            let field = match key.to_ascii_lowercase().as_str() {
+                "username" => &mut entry.username,
+                "password" => &mut entry.password,
+                "email" => &mut entry.email,
+                "auth" => &mut auth,
+                _ => continue,
+            };
+            match value {
+                Value::Null => {}
+                Value::String(text) => *field = text,
+                _ => return Err(NOT_JSON),
+            }
+        }
+        if !auth.is_empty() {
+            (entry.username, entry.password) = decoded(auth).ok_or(NOT_AUTH)?;
+        }
+        Ok(entry)
+    }
+}
+
+/// User and password, from Base64 that may be broken into lines.
+fn decoded(mut auth: String) -> Option<(String, String)> {
+    auth.retain(|c| c != '\r' && c != '\n');
+    let text = String::from_utf8(LENIENT.decode(auth).ok()?).ok()?;
+    let (username, password) = text.split_once(':')?;
+    Some((username.to_owned(), password.to_owned()))
 }
 
 /// The node's own files: the first that is there and holds.
@@ -152,8 +172,39 @@ mod tests {
     }
 
     #[test]
+    fn what_go_reads_is_read() {
+        for entry in [
+            r#"{"username": "u", "password": "p", "email": null, "auth": null}"#,
+            r#"{"Username": "u", "PASSWORD": "p", "identitytoken": 1}"#,
+            r#"{"username": "x", "username": "u", "password": "p"}"#,
+            r#"{"auth": "dT\r\npw\n"}"#,
+            r#"{"auth": "dTpx", "Auth": null, "auth": "dTpw"}"#,
+        ] {
+            let entries = format!(r#"{{"a.io": {entry}, "b.io": null}}"#);
+            let with_auths = format!(r#"{{"Auths": {entries}, "credsStore": "x", "n": 1}}"#);
+            let old = DockerConfig::parse(entries.as_bytes());
+            let new = DockerConfig::parse_with_auths(with_auths.as_bytes());
+            for config in [old, new] {
+                let config = config.unwrap_or_else(|error| panic!("{error}: {entry}"));
+                let read = &config.0["a.io"];
+                assert_eq!((&*read.username, &*read.password), ("u", "p"), "{entry}");
+                assert_eq!(config.0["b.io"].username, "");
+            }
+        }
+        // The bits that are left over at the end do not count.
+        let config = DockerConfig::parse(br#"{"a.io": {"auth": "dTpwOnF="}}"#).unwrap();
+        assert_eq!(config.0["a.io"].password, "p:q");
+        for nothing in ["null", "{}", r#"{"auths": null}"#] {
+            assert!(DockerConfig::parse_with_auths(nothing.as_bytes()).unwrap().0.is_empty(), "{nothing}");
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_said_without_what_was_there() {
         for (json, expected) in [
+            (r#"{"auths": {"a.io": {"auth": " dTpw"}}}"#, NOT_AUTH),
+            (r#"{"auths": {"a.io": {"username": 1}}}"#, NOT_JSON),
+            (r#"{"auths": {"a.io": "secret"}}"#, NOT_JSON),
             (r#"{"auths": {"a.io": {"auth": "secret"}}}"#, NOT_AUTH),
             (r#"{"auths": {"a.io": {"auth": "!!"}}}"#, NOT_AUTH),
             (r#"{"auths": "secret"}"#, NOT_JSON),

@@ -149,6 +149,21 @@ impl World {
 
 /// `ready`, or reason and message.
 async fn ensure(images: &Images, image: &str, policy: PullPolicy, secrets: &[&str]) -> String {
+    ensure_or_look(images, image, policy, secrets, true).await
+}
+
+/// Without a pull: `ready`, `missing`, or reason and message.
+async fn look(images: &Images, image: &str) -> String {
+    ensure_or_look(images, image, PullPolicy::IfNotPresent, &[], false).await
+}
+
+async fn ensure_or_look(
+    images: &Images,
+    image: &str,
+    policy: PullPolicy,
+    secrets: &[&str],
+    may_pull: bool,
+) -> String {
     let names: Vec<_> = secrets.iter().map(|name| json!({"name": name})).collect();
     let pod: api::Pod = serde_json::from_value(json!({
         "metadata": {"name": "p", "namespace": "ns", "uid": "uid-1"},
@@ -164,10 +179,12 @@ async fn ensure(images: &Images, image: &str, policy: PullPolicy, secrets: &[&st
         of_volume: false,
         image,
         policy,
+        may_pull,
         sandbox: None,
     };
     match images.ensure(wanted).await {
         Outcome::ImageReady { .. } => "ready".to_owned(),
+        Outcome::ImageMissing { .. } => "missing".to_owned(),
         Outcome::ImageFailed { reason, message, pulled, .. } => format!("{reason}: {message} ({pulled})"),
         other => format!("{other:?}"),
     }

@@ -34,10 +34,6 @@ impl Worker {
         self.cancel(&key);
         self.begun += 1;
         let number = self.begun;
-        let grace_seconds = match &action {
-            Action::StopContainer { grace, .. } => i64::try_from(grace.as_secs()).ok(),
-            _ => None,
-        };
         if let Action::PreStop { id, .. } = &action {
             self.session.pre_stops.insert(id.clone(), PreStop { since: now, ended: false });
         }
@@ -62,9 +58,7 @@ impl Worker {
         };
         let abort = self.operations.spawn(task);
         self.session.done.remove(&key);
-        self.session
-            .ops
-            .insert(key.clone(), planner::Operation { since: now, grace_seconds, with_runtime: false });
+        self.session.ops.insert(key.clone(), planner::Operation::of(&action, now));
         self.running.insert(key, Running { number, action, abort, stage });
     }
 
@@ -73,6 +67,11 @@ impl Worker {
         match action {
             Action::StartContainer { sandbox_id, .. } => {
                 let sandbox = runtime.sandboxes.iter().find(|s| s.id == *sandbox_id);
+                sandbox.cloned().map_or(Seen::Nothing, |s| Seen::Sandbox(Box::new(s)))
+            }
+            // Images are made ready for the newest.
+            Action::EnsureImage { .. } => {
+                let sandbox = runtime.sandboxes.first();
                 sandbox.cloned().map_or(Seen::Nothing, |s| Seen::Sandbox(Box::new(s)))
             }
             Action::RemoveContainer { id, .. } => {
@@ -91,6 +90,11 @@ impl Worker {
                 operation.with_runtime = running.stage.is_with_runtime();
             }
         }
+    }
+
+    /// Lets operations know that the pod ends, those that are not given up for it, too.
+    pub(super) fn tell_end(&self) {
+        self.running.values().for_each(|running| running.stage.end_pod());
     }
 
     /// Gives an operation up, unless the plan took it for waiting and the runtime has begun with it since.
@@ -159,13 +163,14 @@ impl Worker {
 
 fn is_failure(outcome: &planner::Outcome) -> bool {
     use planner::Outcome::{
-        CleanupFailed, ImageFailed, ReleaseFailed, ResizeFailed, SandboxFailed, StartFailed, TakeOverFailed,
-        TeardownFailed,
+        CleanupFailed, ImageFailed, ImageMissing, ReleaseFailed, ResizeFailed, SandboxFailed, StartFailed,
+        TakeOverFailed, TeardownFailed,
     };
     matches!(
         outcome,
         SandboxFailed { .. }
             | ImageFailed { .. }
+            | ImageMissing { .. }
             | StartFailed { .. }
             | TeardownFailed { .. }
             | TakeOverFailed { .. }

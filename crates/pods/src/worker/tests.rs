@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crablet_cri::RegistryAuth;
-use crablet_cri::fake::{Call, CallFault, FakeImage, FaultKind, Pull};
+use crablet_cri::fake::{Call, CallFault, FakeImage, FaultKind, Pull, What};
 use crablet_model::PodUid;
 use serde_json::{Value, json};
 
@@ -63,6 +63,24 @@ async fn a_container_starts_when_what_its_environment_lacks_comes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_command_with_a_value_that_is_no_text_is_refused_as_the_runtime_would() {
+    let house = House::new().await;
+    let secret = json!({"metadata": {"name": "blob", "namespace": "default"}, "data": {"key": "/w=="}});
+    house.objects.put_secret("blob", secret);
+    let mut binary = plain("main");
+    binary["env"] = json!([{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "blob", "key": "key"}}}]);
+    binary["command"] = json!(["run", "$(KEY)"]);
+    let mut other = binary.clone();
+    other["name"] = json!("other");
+    other["command"] = json!(["run"]);
+    house.create(&pod(&json!([binary, other]))).await;
+    house.until("the start of the other", |house| house.running() == ["other"]).await;
+    house.until("that it is told", |house| house.waits("uid-1", 0) == "CreateContainerError").await;
+    let why = "Error: grpc: error while marshaling: string field contains invalid UTF-8";
+    assert!(house.told().iter().any(|event| event.contains(why)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_image_is_pulled_when_the_secret_for_it_comes() {
     let house = House::new().await;
     let auth = RegistryAuth { username: "u".to_owned(), password: "p".to_owned() };
@@ -81,6 +99,78 @@ async fn an_image_is_pulled_when_the_secret_for_it_comes() {
     });
     house.objects.put_secret("key", secret);
     assert!(house.until("its start", |house| house.running() == ["main"]).await < AT_ONCE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_nobody_mounts_is_pulled_and_missed_by_nobody() {
+    let house = House::new().await;
+    let pull = Pull::Works { after: Duration::from_millis(10) };
+    house.runtime.put_image("art:1", FakeImage::pulled(pull));
+    house.runtime.put_image("gone:1", FakeImage::pulled(Pull::Fails("no such host".to_owned())));
+    let mut pod = pod(&json!([plain("main"), plain("other")]));
+    pod["spec"]["volumes"] = json!([
+        {"name": "art", "image": {"reference": "art:1", "pullPolicy": "IfNotPresent"}},
+        {"name": "gone", "image": {"reference": "gone:1", "pullPolicy": "IfNotPresent"}},
+    ]);
+    house.create(&pod).await;
+    house.until("its start", |house| house.running() == ["main", "other"]).await;
+    // Told once, and of the pod.
+    let told = house.told();
+    for begin in [
+        "Pulling  Pulling image \"art:1\"",
+        "Pulled  Successfully pulled image \"art:1\"",
+        "Pulling  Pulling image \"gone:1\"",
+        "Failed  Failed to pull image \"gone:1\": no such host",
+    ] {
+        assert_eq!(told.iter().filter(|event| event.starts_with(begin)).count(), 1, "{begin}\n{told:#?}");
+    }
+    assert!(!told.iter().any(|event| event.contains("Error: ")), "{told:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pull_is_told_of_the_sandbox_that_it_is_for() {
+    let house = House::new().await;
+    let mut always = plain("main");
+    always["imagePullPolicy"] = json!("Always");
+    house.create(&pod(&json!([always]))).await;
+    house.until("its start", |house| restarts(house) == Some(0)).await;
+    assert!(house.runtime.lose_sandbox(&PodUid::new("uid-1"), true));
+    house.until("its next start", |house| restarts(house) == Some(1)).await;
+    let of_pull = |what: &What| match what {
+        What::Called { call: Call::PullImage, subject, .. } => Some(subject.attempt),
+        _ => None,
+    };
+    let attempts: Vec<u32> = house.runtime.trace().iter().filter_map(|entry| of_pull(&entry.what)).collect();
+    assert_eq!(attempts, [0, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_brings_its_own_hosts_file_does_not_need_the_nodes() {
+    let house = House::new().await;
+    let mut own = plain("main");
+    own["volumeMounts"] = json!([{"name": "v", "mountPath": "/etc/hosts"}]);
+    let mut pod = pod(&json!([own]));
+    pod["spec"]["hostNetwork"] = json!(true);
+    house.create(&pod).await;
+    // The next thing that it lacks.
+    let tells = |house: &House| house.told().iter().any(|event| event.contains("cannot find volume \"v\""));
+    house.until("that there is no such volume", tells).await;
+    assert!(!house.told().iter().any(|event| event.contains("cannot read /etc/hosts")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_somebody_loads_ends_the_wait_for_its_pull() {
+    let house = House::new().await;
+    let pull = Pull::Fails("no such host".to_owned());
+    house.runtime.put_image("r.io/app:1", FakeImage::pulled(pull));
+    let pod = pod(&json!([{"name": "main", "image": "r.io/app:1", "imagePullPolicy": "IfNotPresent"}]));
+    house.create(&pod).await;
+    let failures = |house: &House| house.told().iter().filter(|e| e.contains("Failed to pull image")).count();
+    house.until("a wait of 40 s", |house| failures(house) == 3).await;
+    house.runtime.put_image("r.io/app:1", FakeImage::present());
+    let took = house.until("its start", |house| house.running() == ["main"]).await;
+    assert!(took < Duration::from_secs(11), "{took:?}");
+    assert!(house.told().iter().any(|event| event.contains("already present on machine")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -131,6 +221,53 @@ async fn a_sandbox_that_comes_after_the_end_leaves_nothing() {
         tokio::time::sleep(Duration::from_secs(60)).await;
         house.until("nothing of it", |house| house.is_gone("uid-1")).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_that_fails_is_told_of_unless_its_pod_ends() {
+    for ends in [false, true] {
+        let house = House::new().await;
+        let hangs = FaultKind::Hang { effect: false };
+        house.runtime.add_fault(CallFault::on(Call::RunSandbox, hangs).times(1));
+        let pod = pod(&json!([plain("main")]));
+        house.create(&pod).await;
+        let is_asked = |house: &House| {
+            house.runtime.trace().iter().any(|entry| format!("{entry:?}").contains("RunSandbox"))
+        };
+        house.until("a call for the sandbox", is_asked).await;
+        if ends {
+            house.delete(&pod, 30).await;
+        }
+        tokio::time::sleep(AT_ONCE).await;
+        // What hangs fails now.
+        house.runtime.clear_faults();
+        tokio::time::sleep(AT_ONCE).await;
+        if ends {
+            house.until("its end", is_released).await;
+        } else {
+            house.until("its start", |house| house.running() == ["main"]).await;
+        }
+        let is_told = house.told().iter().any(|event| event.starts_with("FailedCreatePodSandBox"));
+        assert_eq!(is_told, !ends);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_says_that_it_waits_for_the_network() {
+    const TEXT: &str = "NetworkNotReady  network is not ready: container runtime network not ready: \
+                        cni plugin not initialized";
+    let house = House::new().await;
+    house.runtime.set_network_ready(false);
+    // The runtime is asked how it is once a minute.
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    house.create(&pod(&json!([plain("main")]))).await;
+    let times = |house: &House| house.told().iter().filter(|event| event.as_str() == TEXT).count();
+    assert!(house.until("a word about it", |house| times(house) > 0).await < AT_ONCE);
+    assert!(house.until("another", |house| times(house) > 1).await < 2 * AT_ONCE);
+    house.runtime.set_network_ready(true);
+    house.until("its start", |house| house.running() == ["main"]).await;
+    let told = house.told().iter().filter(|event| event.starts_with("NetworkNotReady")).count();
+    assert_eq!(told, times(&house), "and nothing else of it");
 }
 
 /// As containerd does: what a mount is made of is made where it is missing, also for a pod that has gone meanwhile.

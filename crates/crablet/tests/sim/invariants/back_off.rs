@@ -1,5 +1,5 @@
 //! A container that keeps ending waits before each restart, as long as upstream lets it wait, over all lives of the
-//! agent: nothing before the first restart, then 10 s, 20 s, 40 s, up to 5 min, and afresh after 10 min.
+//! agent: nothing before the first restart, then 10 s, 20 s, 40 s, up to 5 min; afresh 10 min after the last.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ struct Chain {
     ended_at: std::time::Duration,
     /// When it was started.
     started_at: std::time::Duration,
-    /// What the next restart has to wait, and the end before that.
+    /// What the next restart has to wait, and since when at the earliest.
     delay: Option<(SignedDuration, Timestamp)>,
     /// The instance was started right after an edit, perhaps still in the old form, whose ends do not count.
     is_of_old_form: bool,
@@ -96,16 +96,16 @@ fn restarted(chain: &mut Chain, now: Timestamp) -> Result<(), String> {
     if std::mem::take(&mut chain.is_of_old_form) {
         return Ok(());
     }
-    let Some((delay, before)) = chain.delay else {
+    let Some((delay, raised)) = chain.delay else {
         chain.delay = Some((FIRST, ended));
         return Ok(());
     };
-    // The agent counts from when it raised the delay, which was not before that end.
-    if ended.duration_since(before) > RESET {
+    // The agent may have forgotten all that when it decided on this start.
+    if now.duration_since(raised) > RESET {
         chain.delay = Some((FIRST, ended));
         return Ok(());
     }
-    chain.delay = Some(((delay * 2).min(LONGEST), ended));
+    chain.delay = Some(((delay * 2).min(LONGEST), ended + delay));
     let waited = now.duration_since(ended);
     if waited >= delay { Ok(()) } else { Err(format!("waited {waited:#} and not {delay:#}")) }
 }

@@ -19,21 +19,23 @@ fn endpoints_are_unix_sockets() {
 }
 
 #[test]
-fn what_the_runtime_says_is_passed_on_without_the_code() {
-    for (code, kind) in [
-        (Code::NotFound, ErrorKind::NotFound),
-        (Code::Unimplemented, ErrorKind::Unimplemented),
-        (Code::Unavailable, ErrorKind::Unavailable),
-        (Code::DeadlineExceeded, ErrorKind::DeadlineExceeded),
-        (Code::Unknown, ErrorKind::Refused),
-        (Code::InvalidArgument, ErrorKind::Refused),
-        (Code::Cancelled, ErrorKind::Refused),
+fn what_the_runtime_says_is_passed_on_with_and_without_the_code() {
+    for (code, kind, name) in [
+        (Code::NotFound, ErrorKind::NotFound, "NotFound"),
+        (Code::Unimplemented, ErrorKind::Unimplemented, "Unimplemented"),
+        (Code::Unavailable, ErrorKind::Unavailable, "Unavailable"),
+        (Code::DeadlineExceeded, ErrorKind::DeadlineExceeded, "DeadlineExceeded"),
+        (Code::ResourceExhausted, ErrorKind::Exhausted, "ResourceExhausted"),
+        (Code::Unknown, ErrorKind::Refused, "Unknown"),
+        (Code::InvalidArgument, ErrorKind::Refused, "InvalidArgument"),
+        (Code::Cancelled, ErrorKind::Refused, "Canceled"),
     ] {
-        assert_eq!(
-            error("/s", &Status::new(code, "its words")),
-            CriError::new(kind, "its words"),
-            "{code:?}"
-        );
+        let error = error("/s", &Status::new(code, "its words"));
+        assert_eq!((error.kind, error.to_string()), (kind, "its words".to_owned()), "{code:?}");
+        let with_code = format!("rpc error: code = {name} desc = its words");
+        assert_eq!(error.with_code(), with_code);
+        let known = if code == Code::Unknown { "its words" } else { with_code.as_str() };
+        assert_eq!(error.with_known_code(), known);
     }
 }
 

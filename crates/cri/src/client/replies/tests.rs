@@ -246,6 +246,15 @@ fn a_termination_file_needs_a_path_and_a_mount() {
 }
 
 #[test]
+fn a_termination_file_is_found_however_its_path_is_written() {
+    for path in ["/dev/termination-log", "dev/termination-log", "/dev//x/../termination-log/"] {
+        let mut status = exited();
+        status.annotations.insert(annotation::CONTAINER_TERMINATION_MESSAGE_PATH.into(), path.into());
+        assert_eq!(termination_file(&status).as_deref(), Some("/h/log"), "{path}");
+    }
+}
+
+#[test]
 fn an_old_runtime_has_no_image_ref_and_then_the_id_serves() {
     let status = wire::ContainerStatus { image_ref: String::new(), ..exited() };
     assert_eq!(container(status, "s".into()).image_ref, "sha256:def");

@@ -55,7 +55,7 @@ fn some_container() -> ContainerConfig {
         command: vec!["/bin/web".into()],
         args: vec!["--port=80".into()],
         working_dir: "/srv".into(),
-        env: vec![("B".into(), "2".into()), ("A".into(), "ü".into())],
+        env: vec![("B".into(), "2".into()), ("A".into(), "ü".into()), ("KEY".into(), vec![0xff_u8].into())],
         mounts: vec![Mount {
             container_path: "/data".into(),
             host_path: "/host/data".into(),
@@ -168,7 +168,7 @@ fn every_part_of_a_container_config_is_sent() {
     assert_eq!([&*image.image, &*image.user_specified_image], ["sha256:abc", "web:1"]);
     assert_eq!([&*sent.command[0], &*sent.args[0], &*sent.working_dir], ["/bin/web", "--port=80", "/srv"]);
     let env: Vec<_> = sent.envs.iter().map(|e| (&*e.key, &*e.value)).collect();
-    assert_eq!(env, [("B", &b"2"[..]), ("A", "ü".as_bytes())]);
+    assert_eq!(env, [("B", &b"2"[..]), ("A", "ü".as_bytes()), ("KEY", &b"\xff"[..])]);
     let mount = &sent.mounts[0];
     assert_eq!([&*mount.container_path, &*mount.host_path], ["/data", "/host/data"]);
     assert!(mount.readonly && mount.selinux_relabel && mount.recursive_read_only);
@@ -219,8 +219,10 @@ fn an_image_is_mounted_by_its_name() {
         user_specified_image: "data:1".into(),
         sub_path: "a/b".into(),
     };
-    let sent = mount(&Mount { image: Some(image), ..Mount::default() }, &some_sandbox());
+    let sandbox = SandboxConfig { runtime_handler: "heavy".into(), ..some_sandbox() };
+    let sent = mount(&Mount { image: Some(image), ..Mount::default() }, &sandbox);
     let image = sent.image.unwrap();
+    assert_eq!(image.runtime_handler, "");
     assert_eq!([&*image.image, &*image.user_specified_image], ["sha256:def", "data:1"]);
     assert_eq!(image.annotations, map(&[("note", "hi")]));
     assert_eq!(sent.image_sub_path, "a/b");
@@ -233,4 +235,6 @@ fn a_pull_carries_the_pod() {
     assert_eq!((&*image.image, image.annotations), ("web:1", map(&[("note", "hi")])));
     assert_eq!(sent.sandbox_config, Some(sandbox(&some_sandbox())));
     assert_eq!(pull("web:1", None, None).sandbox_config, None);
+    let looked_for = image_status("web:1", Some(&some_sandbox())).image;
+    assert_eq!(looked_for, pull("web:1", None, Some(&some_sandbox())).image);
 }

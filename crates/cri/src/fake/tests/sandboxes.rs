@@ -93,13 +93,13 @@ async fn images_are_there_or_pulled_or_not_to_be_had() {
     runtime.put_image("broken:1", FakeImage::pulled(Pull::Fails("no such host".to_owned())));
     runtime.put_image("slow:1", FakeImage::pulled(Pull::Hangs));
 
-    assert!(runtime.image_status(IMAGE).await.unwrap().is_some());
-    assert_eq!(runtime.image_status("later:latest").await.unwrap(), None);
+    assert!(runtime.image_status(IMAGE, None).await.unwrap().is_some());
+    assert_eq!(runtime.image_status("later:latest", None).await.unwrap(), None);
     let begun = Instant::now();
     let reference = runtime.pull_image("later:latest", None, None).await.unwrap();
     assert_eq!(begun.elapsed(), 5 * SECOND);
-    assert_eq!(runtime.image_status("later").await.unwrap().unwrap().id, reference);
-    assert!(runtime.image_status(&reference).await.unwrap().is_some());
+    assert_eq!(runtime.image_status("later", None).await.unwrap().unwrap().id, reference);
+    assert!(runtime.image_status(&reference, None).await.unwrap().is_some());
     assert_eq!(runtime.pull_image("broken:1", None, None).await.unwrap_err().message, "no such host");
     assert!(runtime.pull_image("unheard-of", None, None).await.unwrap_err().message.ends_with("not found"));
     assert!(timeout(3600 * SECOND, runtime.pull_image("slow:1", None, None)).await.is_err());

@@ -173,7 +173,6 @@ fn what_the_api_server_would_refuse_in_a_container() {
             "terminationMessagePolicy: X",
             "terminationMessagePolicy: \"X\" is not one of File, FallbackToLogsOnError",
         ),
-        ("terminationMessagePath: log", "terminationMessagePath: \"log\" must begin with `/`"),
         ("ports: [{containerPort: 0}]", "ports[0].containerPort: required"),
         ("ports: [{containerPort: 65536}]", "ports[0].containerPort: 65536 is not between 1 and 65535"),
         ("ports: [{containerPort: 1, hostPort: -1}]", "ports[0].hostPort: -1 is not between 1 and 65535"),

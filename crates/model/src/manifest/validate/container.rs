@@ -62,10 +62,6 @@ fn check(path: &str, container: &Container, spec: &PodSpec, problems: &mut Probl
     let message = ["File", "FallbackToLogsOnError"];
     let policy = container.termination_message_policy.as_deref();
     one_of(format!("{path}.terminationMessagePolicy"), policy, &message, problems);
-    if let Some(file) = container.termination_message_path.as_deref().filter(|file| !file.starts_with('/')) {
-        problems
-            .add(format!("{path}.terminationMessagePath"), format!("{} must begin with `/`", quoted(file)));
-    }
     env::check(path, container, spec, problems);
     mounts::check(path, container, spec, problems);
     mounts::check_devices(path, container, spec, problems);

@@ -1,10 +1,10 @@
 //! What a container is created from.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use crablet_model::names::label;
+use crablet_model::paths::clean_from_root;
 use crablet_model::runtime::{ContainerConfig, Map, Mount};
 use crablet_model::{PodRef, api};
 
@@ -13,7 +13,7 @@ use super::env::EnvObjects;
 use super::mounts::{MountedVolume, devices, volume_mounts};
 use super::sandbox::{Placement, pod_labels};
 use super::update::container_update;
-use super::{ConfigError, annotations, env, security, spec_of};
+use super::{ConfigError, ContainerError, annotations, env, security, spec_of};
 
 const ETC_HOSTS: &str = "/etc/hosts";
 
@@ -45,23 +45,25 @@ pub struct ContainerInputs<'a> {
     pub target_id: Option<&'a str>,
 }
 
-pub fn container_config(inputs: &ContainerInputs<'_>) -> Result<ContainerConfig, ConfigError> {
+pub fn container_config(inputs: &ContainerInputs<'_>) -> Result<ContainerConfig, ContainerError> {
     let (pod, container) = (inputs.pod, inputs.container);
     let spec = spec_of(pod)?;
     let id = PodRef::of(pod);
     let env = env::environment(inputs)?;
     let may_use = container_update(spec, container, inputs.node);
+    // Before the command, as with upstream: what cannot be configured is said before what cannot be sent.
+    let (mounts, devices, security) = (mounts(inputs)?, devices(inputs)?, security::security(inputs)?);
     Ok(ContainerConfig {
         name: container.name.clone(),
         attempt: inputs.attempt,
         image_ref: inputs.image.image_ref.clone(),
         user_specified_image: container.image.clone().unwrap_or_default(),
-        command: env.expand_all(container.command.as_ref()),
-        args: env.expand_all(container.args.as_ref()),
+        command: env.expand_all(container.command.as_ref())?,
+        args: env.expand_all(container.args.as_ref())?,
         working_dir: container.working_dir.clone().unwrap_or_default(),
         env: env.into_vars(),
-        mounts: mounts(inputs)?,
-        devices: devices(inputs)?,
+        mounts,
+        devices,
         labels: labels(&id, container),
         annotations: annotations::annotations(inputs, spec),
         log_path: format!("{}/{}.log", container.name, inputs.attempt),
@@ -72,7 +74,7 @@ pub fn container_config(inputs: &ContainerInputs<'_>) -> Result<ContainerConfig,
         memory_swap_limit: may_use.memory_swap_limit,
         unified: may_use.unified,
         hugepage_limits: may_use.hugepage_limits,
-        security: security::security(inputs)?,
+        security,
         stop_signal: stop_signal(inputs),
     })
 }
@@ -87,9 +89,9 @@ fn labels(id: &PodRef, container: &api::Container) -> Map {
     pod_labels(id).into_iter().chain([name]).collect()
 }
 
-/// A place in a container that has no root begins at the root.
-pub(super) fn from_the_root(path: &str) -> Cow<'_, str> {
-    if path.starts_with('/') { path.into() } else { format!("/{path}").into() }
+/// Whether one of its volumes takes the place of the hosts file. As upstream, by the words of the pod.
+pub fn has_own_hosts(container: &api::Container) -> bool {
+    container.volume_mounts.iter().flatten().any(|mount| mount.mount_path == ETC_HOSTS)
 }
 
 fn mounts(inputs: &ContainerInputs<'_>) -> Result<Vec<Mount>, ConfigError> {
@@ -104,9 +106,8 @@ fn mounts(inputs: &ContainerInputs<'_>) -> Result<Vec<Mount>, ConfigError> {
     };
     let of_volumes = volume_mounts(inputs)?;
     let message_path = container.termination_message_path.as_deref().filter(|path| !path.is_empty());
-    let has_own = of_volumes.iter().any(|mount| mount.container_path == ETC_HOSTS);
-    let hosts = inputs.etc_hosts.filter(|_| !has_own).map(|path| file(ETC_HOSTS, path));
+    let hosts = inputs.etc_hosts.filter(|_| !has_own_hosts(container)).map(|path| file(ETC_HOSTS, path));
     let message = message_path.zip(inputs.termination_file);
-    let message = message.map(|(inside, path)| file(&from_the_root(inside), path));
+    let message = message.map(|(inside, path)| file(&clean_from_root(inside), path));
     Ok(of_volumes.into_iter().chain(hosts).chain(message).collect())
 }

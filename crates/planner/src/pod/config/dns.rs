@@ -1,6 +1,8 @@
 //! The resolver settings of a pod.
 
-use crablet_model::events::Event;
+use std::net::IpAddr;
+
+use crablet_model::events::{Event, NodeEvent};
 use crablet_model::names::event_reason;
 use crablet_model::runtime::DnsConfig;
 use crablet_model::{PodRef, api};
@@ -13,6 +15,14 @@ const MAX_SERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
 const MAX_SEARCH_LENGTH: usize = 253;
 const MAX_SEARCH_LINE_LENGTH: usize = 2048;
+/// Domains that pods get besides the node's, where there is a cluster domain.
+const CLUSTER_SEARCHES: usize = 3;
+
+/// Told of the node and of each pod that it happens to.
+const NO_CLUSTER_DNS: &str = "kubelet does not have ClusterDNS IP configured and cannot create Pod using \
+                              \"ClusterFirst\" policy. Falling back to \"Default\" policy.";
+/// As upstream says it, with the blank.
+const NO_ADDRESS: &str = "nameserver list is empty ";
 
 /// A parsed `resolv.conf`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,8 +33,8 @@ pub struct ResolvConf {
 }
 
 /// Reads a `resolv.conf` as upstream does: name servers add up, the last `search` line wins, of options with the same
-/// name the last.
-pub fn parse_resolv_conf(text: &str) -> ResolvConf {
+/// name the last. A name server without an address spoils the whole file.
+pub fn parse_resolv_conf(text: &str) -> Result<ResolvConf, &'static str> {
     let mut conf = ResolvConf::default();
     for line in text.lines() {
         let line = line.trim();
@@ -33,7 +43,7 @@ pub fn parse_resolv_conf(text: &str) -> ResolvConf {
         }
         let mut fields = line.split_whitespace();
         match fields.next() {
-            Some("nameserver") => conf.servers.extend(fields.next().map(str::to_owned)),
+            Some("nameserver") => conf.servers.push(fields.next().ok_or(NO_ADDRESS)?.to_owned()),
             Some("search") => {
                 let named = fields.filter(|s| *s != ".").map(|s| s.strip_suffix('.').unwrap_or(s));
                 conf.searches = named.map(str::to_owned).collect();
@@ -42,7 +52,37 @@ pub fn parse_resolv_conf(text: &str) -> ResolvConf {
             _ => {}
         }
     }
-    conf
+    Ok(conf)
+}
+
+/// What of the node's resolver file pods will not get, as upstream says it once at its start.
+pub fn beyond_limits(path: &str, conf: &ResolvConf, cluster_domain: &str) -> Option<String> {
+    let domains = if cluster_domain.is_empty() { MAX_SEARCHES } else { MAX_SEARCHES - CLUSTER_SEARCHES };
+    let searches = &conf.searches;
+    if searches.len() > domains {
+        return Some(format!(
+            "Resolv.conf file '{path}' contains search line consisting of more than {domains} domains!"
+        ));
+    }
+    if searches.iter().any(|search| search.len() > MAX_SEARCH_LENGTH) {
+        return Some(format!(
+            "Resolv.conf file {path:?} contains a search path which length is more than allowed \
+             {MAX_SEARCH_LENGTH} chars!"
+        ));
+    }
+    (searches.join(" ").len() > MAX_SEARCH_LINE_LENGTH).then(|| {
+        format!(
+            "Resolv.conf file '{path}' contains search line which length is more than allowed \
+             {MAX_SEARCH_LINE_LENGTH} chars!"
+        )
+    })
+}
+
+/// What is as much the node's matter as the pod's.
+pub fn told_of_node(events: &[Event]) -> Option<NodeEvent> {
+    let is_missing = |event: &Event| event.reason == event_reason::MISSING_CLUSTER_DNS;
+    let missing = events.iter().any(is_missing);
+    missing.then(|| NodeEvent::warning(event_reason::MISSING_CLUSTER_DNS, NO_CLUSTER_DNS))
 }
 
 /// Adds an option; one of the same name (the part before the colon) makes room.
@@ -77,23 +117,20 @@ impl Kind {
 pub(super) fn dns_config(pod: &api::Pod, spec: &api::PodSpec, node: &NodeFacts) -> (DnsConfig, Vec<Event>) {
     let id = PodRef::of(pod);
     let mut events = Vec::new();
-    let host = &node.resolv_conf;
+    let host = node.resolv_conf.as_ref();
+    let searches = host.map(|host| host.searches.as_slice()).unwrap_or_default();
     let mut dns = match Kind::of(spec) {
         Kind::None => DnsConfig::default(),
         Kind::Cluster if !node.cluster_dns.is_empty() => DnsConfig {
             servers: node.cluster_dns.clone(),
-            searches: cluster_searches(&id.namespace, &node.cluster_domain, &host.searches),
+            searches: cluster_searches(&id.namespace, &node.cluster_domain, searches),
             options: vec!["ndots:5".to_owned()],
         },
         kind => {
             if kind == Kind::Cluster {
                 events.push(missing_cluster_dns(&id));
             }
-            DnsConfig {
-                servers: host.servers.clone(),
-                searches: host.searches.clone(),
-                options: host.options.clone(),
-            }
+            host.map_or_else(|| no_resolver(&node.node_ips), of_host)
         }
     };
     if let Some(wanted) = &spec.dns_config {
@@ -104,11 +141,26 @@ pub(super) fn dns_config(pod: &api::Pod, spec: &api::PodSpec, node: &NodeFacts) 
     (dns, events)
 }
 
+fn of_host(host: &ResolvConf) -> DnsConfig {
+    let ResolvConf { servers, searches, options } = host.clone();
+    DnsConfig { servers, searches, options }
+}
+
+/// No names are to be resolved. As upstream: an empty answer would make the runtime take the node's own file.
+fn no_resolver(node_ips: &[IpAddr]) -> DnsConfig {
+    let local = |ip: &IpAddr| match ip {
+        IpAddr::V4(_) => "127.0.0.1".to_owned(),
+        IpAddr::V6(_) => "::1".to_owned(),
+    };
+    let mut servers: Vec<_> = node_ips.iter().map(local).collect();
+    if servers.is_empty() {
+        servers.push("127.0.0.1".to_owned());
+    }
+    DnsConfig { servers, searches: vec![".".to_owned()], options: Vec::new() }
+}
+
 fn missing_cluster_dns(id: &PodRef) -> Event {
-    let text = format!(
-        "pod: \"{id}\". kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" \
-         policy. Falling back to \"Default\" policy."
-    );
+    let text = format!("pod: \"{id}\". {NO_CLUSTER_DNS}");
     Event::warning(id, event_reason::MISSING_CLUSTER_DNS, text)
 }
 

@@ -2,19 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use crablet_model::runtime::EnvValue;
 use crablet_model::{PodRef, api};
 
-use super::ConfigError;
 use super::container::ContainerInputs;
 use super::env_file::{self, EnvFile, FileReference};
-use super::fields;
+use super::{ConfigError, ContainerError, fields};
 
 /// What the environment takes from the cluster, fetched before a container is configured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnvObjects {
     pub config_maps: BTreeMap<String, Result<BTreeMap<String, String>, Missing>>,
-    /// A value that is no text is `None`.
-    pub secrets: BTreeMap<String, Result<BTreeMap<String, Option<String>>, Missing>>,
+    pub secrets: BTreeMap<String, Result<BTreeMap<String, EnvValue>, Missing>>,
     /// Variables that tell of services.
     pub services: BTreeMap<String, String>,
     /// Files in volumes.
@@ -121,7 +120,7 @@ pub(super) fn environment<'a>(inputs: &ContainerInputs<'a>) -> Result<Environmen
                 Some(value) => value,
                 None => continue, // optional, and not there
             },
-            (value, _) => env.expand(value),
+            (value, _) => env.expand(value).into(),
         };
         env.set(&var.name, value);
     }
@@ -138,7 +137,9 @@ fn whole_object(
     if let Some(map) = &source.config_map_ref {
         match config_map(inputs, id, &map.name) {
             Ok(data) => {
-                data.iter().for_each(|(key, value)| env.set(&format!("{prefix}{key}"), value.clone()))
+                for (key, value) in data {
+                    env.set(&format!("{prefix}{key}"), value.as_str().into());
+                }
             }
             Err(missing) => missing.or_skip(map.optional)?,
         }
@@ -146,7 +147,7 @@ fn whole_object(
         match self::secret(inputs, id, &secret.name) {
             Ok(data) => {
                 for (key, value) in data {
-                    env.set(&format!("{prefix}{key}"), value.clone().unwrap_or_default());
+                    env.set(&format!("{prefix}{key}"), value.clone());
                 }
             }
             Err(missing) => missing.or_skip(secret.optional)?,
@@ -173,7 +174,7 @@ fn secret<'a>(
     inputs: &ContainerInputs<'a>,
     id: &PodRef,
     name: &str,
-) -> Result<&'a BTreeMap<String, Option<String>>, Missing> {
+) -> Result<&'a BTreeMap<String, EnvValue>, Missing> {
     match inputs.objects.secrets.get(name) {
         Some(found) => found.as_ref().map_err(Clone::clone),
         None => Err(Missing::Unknown(no_client("secret", id, name))),
@@ -185,39 +186,39 @@ fn resolve(
     inputs: &ContainerInputs<'_>,
     id: &PodRef,
     source: &api::EnvVarSource,
-) -> Result<Option<String>, ConfigError> {
+) -> Result<Option<EnvValue>, ConfigError> {
     if let Some(field) = &source.field_ref {
-        fields::pod_field(inputs, field).map(Some)
+        fields::pod_field(inputs, field).map(|text| Some(text.into()))
     } else if let Some(resource) = &source.resource_field_ref {
-        fields::resource_field(inputs, resource).map(Some)
+        fields::resource_field(inputs, resource).map(|text| Some(text.into()))
     } else if let Some(map) = &source.config_map_key_ref {
         let data = match config_map(inputs, id, &map.name) {
             Ok(data) => data,
             Err(missing) => return missing.or_skip(map.optional).map(|()| None),
         };
-        key_or_skip(data.get(&map.key).cloned(), "ConfigMap", id, &map.name, &map.key, map.optional)
+        let value = data.get(&map.key).map(|text| text.as_str().into());
+        key_or_skip(value, "ConfigMap", id, &map.name, &map.key, map.optional)
     } else if let Some(wanted) = &source.secret_key_ref {
         let data = match secret(inputs, id, &wanted.name) {
             Ok(data) => data,
             Err(missing) => return missing.or_skip(wanted.optional).map(|()| None),
         };
-        let value = data.get(&wanted.key).map(|value| value.clone().unwrap_or_default());
-        key_or_skip(value, "Secret", id, &wanted.name, &wanted.key, wanted.optional)
+        key_or_skip(data.get(&wanted.key).cloned(), "Secret", id, &wanted.name, &wanted.key, wanted.optional)
     } else if let Some(wanted) = &source.file_key_ref {
         env_file::value_of(inputs, wanted)
     } else {
-        Ok(Some(String::new()))
+        Ok(Some(EnvValue::default()))
     }
 }
 
 fn key_or_skip(
-    value: Option<String>,
+    value: Option<EnvValue>,
     kind: &str,
     id: &PodRef,
     name: &str,
     key: &str,
     optional: Option<bool>,
-) -> Result<Option<String>, ConfigError> {
+) -> Result<Option<EnvValue>, ConfigError> {
     match value {
         None if !optional.unwrap_or(false) => {
             Err(ConfigError(format!("couldn't find key {key} in {kind} {}/{name}", id.namespace)))
@@ -234,25 +235,25 @@ fn no_client(kind: &str, id: &PodRef, name: &str) -> String {
 /// Names and values, each name once; the variables of services come last and never replace others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Environment<'a> {
-    vars: Vec<(String, String)>,
+    vars: Vec<(String, EnvValue)>,
     services: &'a BTreeMap<String, String>,
 }
 
 impl Environment<'_> {
-    pub fn into_vars(self) -> Vec<(String, String)> {
+    pub fn into_vars(self) -> Vec<(String, EnvValue)> {
         let mut vars = self.vars;
         let rest = self.services.iter().filter(|(name, _)| !vars.iter().any(|(known, _)| known == *name));
-        let rest: Vec<_> = rest.map(|(name, value)| (name.clone(), value.clone())).collect();
+        let rest: Vec<_> = rest.map(|(name, value)| (name.clone(), EnvValue::from(value.as_str()))).collect();
         vars.extend(rest);
         vars
     }
 
-    fn get(&self, name: &str) -> Option<&str> {
-        let own = self.vars.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str());
-        own.or_else(|| self.services.get(name).map(String::as_str))
+    fn get(&self, name: &str) -> Option<&[u8]> {
+        let own = self.vars.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_bytes());
+        own.or_else(|| self.services.get(name).map(String::as_bytes))
     }
 
-    pub fn set(&mut self, name: &str, value: String) {
+    pub fn set(&mut self, name: &str, value: EnvValue) {
         match self.vars.iter_mut().find(|(n, _)| n == name) {
             Some((_, old)) => *old = value,
             None => self.vars.push((name.to_owned(), value)),
@@ -260,7 +261,7 @@ impl Environment<'_> {
     }
 
     /// Replaces `$(NAME)` by its value and `$$` by `$`. What is not known or not a reference stays as it is.
-    pub fn expand(&self, text: &str) -> String {
+    fn expand(&self, text: &str) -> Vec<u8> {
         self.expand_noting(text, &mut Vec::new())
     }
 
@@ -268,42 +269,47 @@ impl Environment<'_> {
     pub fn expand_strictly(&self, text: &str) -> Result<String, ConfigError> {
         let mut names = Vec::new();
         let expanded = self.expand_noting(text, &mut names);
-        names.retain(|name| self.get(name).is_none_or(str::is_empty));
+        names.retain(|name| self.get(name).is_none_or(<[u8]>::is_empty));
         names.sort();
         names.dedup();
-        match names.is_empty() {
-            true => Ok(expanded),
-            false => Err(ConfigError(format!("missing value for {}", names.join(", ")))),
+        if !names.is_empty() {
+            return Err(ConfigError(format!("missing value for {}", names.join(", "))));
         }
+        String::from_utf8(expanded).map_err(|_| ConfigError(format!("the value of {text:?} is no text")))
     }
 
-    fn expand_noting(&self, text: &str, names: &mut Vec<String>) -> String {
-        let mut out = String::with_capacity(text.len());
+    fn expand_noting(&self, text: &str, names: &mut Vec<String>) -> Vec<u8> {
+        let mut out = Vec::with_capacity(text.len());
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('$') {
-            out.push_str(before);
-            let (piece, after) = self.reference(after, names);
-            out.push_str(&piece);
-            rest = after;
+            out.extend_from_slice(before.as_bytes());
+            rest = self.reference(after, names, &mut out);
         }
-        out.push_str(rest);
+        out.extend_from_slice(rest.as_bytes());
         out
     }
 
-    /// What stands for a `$` and what follows it, and the text after that.
-    fn reference<'t>(&self, after: &'t str, names: &mut Vec<String>) -> (String, &'t str) {
+    /// Adds what stands for a `$` and what follows it; the text after that is left.
+    fn reference<'t>(&self, after: &'t str, names: &mut Vec<String>, out: &mut Vec<u8>) -> &'t str {
         if let Some(after) = after.strip_prefix('$') {
-            return ("$".to_owned(), after);
+            out.push(b'$');
+            return after;
         }
         let Some((name, rest)) = after.strip_prefix('(').and_then(|inner| inner.split_once(')')) else {
-            return ("$".to_owned(), after);
+            out.push(b'$');
+            return after;
         };
         names.push(name.to_owned());
-        let value = self.get(name).map_or_else(|| format!("$({name})"), str::to_owned);
-        (value, rest)
+        match self.get(name) {
+            Some(value) => out.extend_from_slice(value),
+            None => out.extend_from_slice(format!("$({name})").as_bytes()),
+        }
+        rest
     }
 
-    pub fn expand_all(&self, texts: Option<&Vec<String>>) -> Vec<String> {
-        texts.into_iter().flatten().map(|text| self.expand(text)).collect()
+    /// Commands are text, whatever the variables are.
+    pub fn expand_all(&self, texts: Option<&Vec<String>>) -> Result<Vec<String>, ContainerError> {
+        let expanded = texts.into_iter().flatten().map(|text| String::from_utf8(self.expand(text)));
+        expanded.collect::<Result<Vec<_>, _>>().map_err(|_| ContainerError::NotText)
     }
 }

@@ -4,6 +4,7 @@
 //! maybe over several lines, with comments and empty lines between.
 
 use crablet_model::api;
+use crablet_model::runtime::EnvValue;
 
 use super::ConfigError;
 use super::container::ContainerInputs;
@@ -26,21 +27,21 @@ impl FileReference {
 pub struct EnvFile {
     /// On the node.
     pub path: String,
-    pub text: Result<String, String>,
+    pub content: Result<Vec<u8>, String>,
 }
 
 /// `None` where the reference is optional and the file does not name the variable, or names it without a value.
 pub(super) fn value_of(
     inputs: &ContainerInputs<'_>,
     wanted: &api::FileKeySelector,
-) -> Result<Option<String>, ConfigError> {
+) -> Result<Option<EnvValue>, ConfigError> {
     let file = inputs.objects.files.get(&FileReference::of(wanted)).ok_or_else(|| {
         ConfigError(format!("cannot find the volume {:?} referenced by FileKeyRef", wanted.volume_name))
     })?;
     let unreadable = || ConfigError::new("couldn't parse env file");
-    let text = file.text.as_ref().map_err(|_| unreadable())?;
-    match find(text, &wanted.key).map_err(|_| unreadable())? {
-        value if !value.is_empty() => Ok(Some(value)),
+    let content = file.content.as_ref().map_err(|_| unreadable())?;
+    match find(content, &wanted.key).map_err(|_| unreadable())? {
+        value if !value.is_empty() => Ok(Some(value.into())),
         _ if wanted.optional.unwrap_or(false) => Ok(None),
         _ => Err(ConfigError(format!(
             "environment variable key {:?} not found in file {:?}",
@@ -49,58 +50,83 @@ pub(super) fn value_of(
     }
 }
 
-const BLANKS: [char; 2] = [' ', '\t'];
+/// A line of so many bytes before its end is more than upstream's scanner takes.
+const TOO_LONG: usize = 64 << 10;
 
 /// The number of the line that is none of an environment file.
 #[derive(Debug, PartialEq, Eq)]
 struct BadLine(usize);
 
 /// The value of the variable; empty where there is none. What follows it is not looked at.
-fn find(text: &str, key: &str) -> Result<String, BadLine> {
-    let mut lines = text.lines().enumerate().map(|(index, line)| (index + 1, line));
-    while let Some((number, line)) = lines.next() {
-        let line = line.trim_start_matches(BLANKS);
-        if line.is_empty() || line.starts_with('#') {
+fn find(content: &[u8], key: &str) -> Result<Vec<u8>, BadLine> {
+    let mut lines = lines(content);
+    while let Some(line) = lines.next() {
+        let (number, line) = line?;
+        let line = without_blanks(line);
+        if line.is_empty() || line.starts_with(b"#") {
             continue;
         }
-        let (name, value) = line.split_once('=').ok_or(BadLine(number))?;
-        if name.is_empty() || name.ends_with(BLANKS) {
+        let (name, value) = split_at(line, b'=').ok_or(BadLine(number))?;
+        if name.last().is_none_or(is_blank) {
             return Err(BadLine(number));
         }
         // As in a shell, a blank after the sign means that nothing is assigned.
-        let value = match value.strip_prefix(BLANKS) {
-            Some(_) => String::new(),
-            None => {
-                let first = value.strip_prefix('\'').ok_or(BadLine(number))?;
+        let value = match value.first().is_some_and(is_blank) {
+            true => Vec::new(),
+            false => {
+                let first = value.strip_prefix(b"'").ok_or(BadLine(number))?;
                 quoted(first, number, &mut lines)?
             }
         };
-        if name == key {
+        if name == key.as_bytes() {
             return Ok(value);
         }
     }
-    Ok(String::new())
+    Ok(Vec::new())
 }
 
 /// What stands up to the closing quote, which may be lines further on.
 fn quoted<'t>(
-    first: &'t str,
+    first: &'t [u8],
     began: usize,
-    lines: &mut impl Iterator<Item = (usize, &'t str)>,
-) -> Result<String, BadLine> {
-    let mut value = String::new();
+    lines: &mut impl Iterator<Item = Result<(usize, &'t [u8]), BadLine>>,
+) -> Result<Vec<u8>, BadLine> {
+    let mut value = Vec::new();
     let (mut number, mut rest) = (began, first);
     loop {
-        if let Some((inside, after)) = rest.split_once('\'') {
-            value.push_str(inside);
-            let after = after.trim_start_matches(BLANKS);
-            let ends = after.is_empty() || after.starts_with('#');
+        if let Some((inside, after)) = split_at(rest, b'\'') {
+            value.extend_from_slice(inside);
+            let after = without_blanks(after);
+            let ends = after.is_empty() || after.starts_with(b"#");
             return if ends { Ok(value) } else { Err(BadLine(number)) };
         }
-        value.push_str(rest);
-        value.push('\n');
-        (number, rest) = lines.next().ok_or(BadLine(began))?;
+        value.extend_from_slice(rest);
+        value.push(b'\n');
+        (number, rest) = lines.next().ok_or(BadLine(began))??;
     }
+}
+
+/// Lines and their numbers. A carriage return at the end of one is no part of it, nor at the end of the file.
+fn lines(content: &[u8]) -> impl Iterator<Item = Result<(usize, &[u8]), BadLine>> {
+    let content = content.strip_suffix(b"\n").unwrap_or(content);
+    content.split(|byte| *byte == b'\n').zip(1..).map(|(line, number)| match line.len() < TOO_LONG {
+        true => Ok((number, line.strip_suffix(b"\r").unwrap_or(line))),
+        false => Err(BadLine(number)),
+    })
+}
+
+fn is_blank(byte: &u8) -> bool {
+    matches!(byte, b' ' | b'\t')
+}
+
+fn without_blanks(line: &[u8]) -> &[u8] {
+    let start = line.iter().position(|byte| !is_blank(byte)).unwrap_or(line.len());
+    &line[start..]
+}
+
+fn split_at(line: &[u8], mark: u8) -> Option<(&[u8], &[u8])> {
+    let place = line.iter().position(|byte| *byte == mark)?;
+    Some((&line[..place], &line[place + 1..]))
 }
 
 #[cfg(test)]
@@ -131,8 +157,30 @@ mod tests {
             ("A='x' y", "A", Err(BadLine(1))),
             ("B='1'\nA='x\ny", "A", Err(BadLine(2))),
             ("A='x\ny' z", "A", Err(BadLine(2))),
+            ("A='x'\r\nB='y'\r\n", "B", Ok("y")),
+            ("A='x'\r", "A", Ok("x")),
+            ("A='x'\r\r", "A", Err(BadLine(1))),
+            ("", "A", Ok("")),
+            ("\n", "A", Ok("")),
         ] {
-            assert_eq!(find(text, key), expected.map(str::to_owned), "{text}");
+            assert_eq!(find(text.as_bytes(), key), expected.map(|value| value.as_bytes().to_vec()), "{text}");
         }
+    }
+
+    #[test]
+    fn values_need_not_be_text() {
+        assert_eq!(find(b"\xfe='1'\nA='\xff\n\xfe'\n", "A"), Ok(b"\xff\n\xfe".to_vec()));
+    }
+
+    #[test]
+    fn lines_have_to_fit_into_64_kib_with_their_end() {
+        let line = |length: usize| format!("A='{}'", "x".repeat(length - 4));
+        let found = |text: &str| find(text.as_bytes(), "A").map(|value| value.len());
+        assert_eq!(found(&line(TOO_LONG - 1)), Ok(TOO_LONG - 5));
+        assert_eq!(found(&format!("{}\n", line(TOO_LONG - 1))), Ok(TOO_LONG - 5));
+        assert_eq!(found(&line(TOO_LONG)), Err(BadLine(1)));
+        assert_eq!(found(&format!("{}\r\n", line(TOO_LONG - 1))), Err(BadLine(1)));
+        assert_eq!(found(&format!("A='x'\n{}\n", line(TOO_LONG))), Ok(1), "what follows is not looked at");
+        assert_eq!(found(&format!("B='\n{}\n'", "x".repeat(TOO_LONG))), Err(BadLine(2)));
     }
 }

@@ -64,7 +64,7 @@ fn map_text(map: &Map) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// As Go's `%q` prints it, for what labels and annotations usually hold.
+/// As Go's `%q` prints it.
 fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -80,11 +80,24 @@ fn quoted(text: &str) -> String {
             '\u{b}' => out.push_str("\\v"),
             '\u{c}' => out.push_str("\\f"),
             c if (c as u32) < 0x20 || c as u32 == 0x7f => out.push_str(&format!("\\x{:02x}", c as u32)),
-            c => out.push(c),
+            c if prints(c) => out.push(c),
+            c if (c as u32) < 0x10000 => out.push_str(&format!("\\u{:04x}", c as u32)),
+            c => out.push_str(&format!("\\U{:08x}", c as u32)),
         }
     }
     out.push('"');
     out
+}
+
+/// Spaces other than the plain one, marks of format and what nobody has assigned do not.
+fn prints(c: char) -> bool {
+    if c.is_ascii() {
+        return !c.is_ascii_control();
+    }
+    // Rust escapes the same ones, and a combining mark where it has nothing to stand on.
+    let text = format!("a{c}");
+    let mut shown = text.escape_debug().skip(1);
+    (shown.next(), shown.next()) != (Some('\\'), Some('u'))
 }
 
 fn joined(ips: &[IpAddr]) -> String {
@@ -93,12 +106,9 @@ fn joined(ips: &[IpAddr]) -> String {
 
 /// Never empty: without an address the variable would be silently wrong.
 fn host_ips<'a>(inputs: &ContainerInputs<'a>) -> Result<&'a [IpAddr], ConfigError> {
-    let ips = &inputs.node.host_ips;
+    let ips = &inputs.node.own_ips;
     if ips.is_empty() {
-        return Err(ConfigError(format!(
-            "failed to get the IP address of node {:?}: it is not known",
-            inputs.node.name
-        )));
+        return Err(ConfigError::new("host IP unknown; known addresses: []"));
     }
     Ok(ips)
 }
@@ -138,7 +148,7 @@ pub fn volume_resource(
 ) -> Result<String, ConfigError> {
     let spec = spec_of(pod)?;
     let container = find_container(spec, field.container_name.as_deref().unwrap_or_default())?;
-    resource_value(spec, container, node, field)
+    resource_value(spec, container, node, field, Unlimited::Node)
 }
 
 /// The value of a `resourceFieldRef` in an environment.
@@ -147,11 +157,23 @@ pub(super) fn resource_field(
     field: &api::ResourceFieldSelector,
 ) -> Result<String, ConfigError> {
     let spec = spec_of(inputs.pod)?;
-    let container = match field.container_name.as_deref() {
-        None | Some("") => inputs.container,
-        Some(name) => find_container(spec, name)?,
+    let (container, unlimited) = match field.container_name.as_deref() {
+        None | Some("") => (inputs.container, Unlimited::PodThenNode),
+        Some(name) if spec.containers.iter().any(|c| c.name == name) => {
+            (find_container(spec, name)?, Unlimited::PodThenNode)
+        }
+        // As upstream: of an init container that is named, be it by itself, only its own limits count.
+        Some(name) => (find_container(spec, name)?, Unlimited::Zero),
     };
-    resource_value(spec, container, inputs.node, field)
+    resource_value(spec, container, inputs.node, field, unlimited)
+}
+
+/// What a container without a limit is said to have. Upstream v1.36 has a rule for each place that asks.
+#[derive(Clone, Copy, Debug)]
+enum Unlimited {
+    Zero,
+    Node,
+    PodThenNode,
 }
 
 /// Rounded up to whole divisors.
@@ -160,6 +182,7 @@ fn resource_value(
     container: &api::Container,
     node: &NodeFacts,
     field: &api::ResourceFieldSelector,
+    unlimited: Unlimited,
 ) -> Result<String, ConfigError> {
     let unsupported = || ConfigError(format!("unsupported container resource : {}", field.resource));
     let (list, resource) = field.resource.split_once('.').ok_or_else(unsupported)?;
@@ -167,7 +190,14 @@ fn resource_value(
         matches!(resource, "cpu" | "memory" | "ephemeral-storage") || resource.starts_with("hugepages-");
     let amount = match list {
         _ if !known => return Err(unsupported()),
-        "limits" => limit(node, spec, container, resource),
+        "limits" => match (limit_of(&container.resources, resource), unlimited) {
+            (Some(own), _) => Some(own),
+            (None, Unlimited::Zero) => None,
+            (None, Unlimited::Node) => limit_of_node(node, resource),
+            (None, Unlimited::PodThenNode) => {
+                limit_of_pod(spec, resource).or_else(|| limit_of_node(node, resource))
+            }
+        },
         "requests" => amount_in(container.resources.as_ref().and_then(|r| r.requests.as_ref()), resource),
         _ => return Err(unsupported()),
     };
@@ -191,22 +221,24 @@ fn find_container<'a>(spec: &'a api::PodSpec, name: &str) -> Result<&'a api::Con
     all.find(|c| c.name == name).ok_or_else(|| ConfigError(format!("container {name} not found")))
 }
 
-/// A container without a limit may use what its pod may, and else what the node has.
-fn limit(
-    node: &NodeFacts,
-    spec: &api::PodSpec,
-    container: &api::Container,
-    resource: &str,
-) -> Option<Quantity> {
-    let of = |r: &Option<api::ResourceRequirements>| {
-        amount_in(r.as_ref().and_then(|r| r.limits.as_ref()), resource).filter(|q| !q.is_zero())
-    };
-    of(&container.resources).or_else(|| of(&spec.resources)).or_else(|| match resource {
+/// A limit of zero is none.
+fn limit_of(resources: &Option<api::ResourceRequirements>, resource: &str) -> Option<Quantity> {
+    let limits = resources.as_ref().and_then(|r| r.limits.as_ref());
+    amount_in(limits, resource).filter(|amount| !amount.is_zero())
+}
+
+/// Huge pages are never shared out: a container has those that it names.
+fn limit_of_pod(spec: &api::PodSpec, resource: &str) -> Option<Quantity> {
+    limit_of(&spec.resources, resource).filter(|_| matches!(resource, "cpu" | "memory"))
+}
+
+fn limit_of_node(node: &NodeFacts, resource: &str) -> Option<Quantity> {
+    match resource {
         "cpu" => Some(Quantity::from_milli(node.allocatable_milli_cpu, Default::default())),
         "memory" => Some(Quantity::from_value(node.allocatable_memory, Default::default())),
         "ephemeral-storage" => Some(Quantity::from_value(node.allocatable_storage, Default::default())),
         _ => None,
-    })
+    }
 }
 
 fn amount_in<Q>(list: Option<&BTreeMap<String, Q>>, resource: &str) -> Option<Quantity>

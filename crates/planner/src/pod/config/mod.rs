@@ -29,8 +29,8 @@ mod sandbox;
 mod security;
 mod update;
 
-pub use container::{ContainerInputs, container_config};
-pub use dns::{ResolvConf, parse_resolv_conf};
+pub use container::{ContainerInputs, container_config, has_own_hosts};
+pub use dns::{ResolvConf, beyond_limits, parse_resolv_conf, told_of_node};
 pub use env::{EnvObjects, EnvReferences, Missing, Service, env_references, service_env};
 pub use env_file::{EnvFile, FileReference};
 pub use fields::{volume_field, volume_resource};
@@ -50,6 +50,17 @@ impl ConfigError {
     fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
+}
+
+/// Why the runtime is not asked for a container.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ContainerError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A command names a variable whose value is no text, and runtimes take commands as text only. Shows as
+    /// `CreateContainerError`, in upstream's words: it finds out when it asks the runtime.
+    #[error("grpc: error while marshaling: string field contains invalid UTF-8")]
+    NotText,
 }
 
 /// The longest name that a Linux file system takes.

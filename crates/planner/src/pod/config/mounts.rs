@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crablet_model::api;
+use crablet_model::paths::clean_from_root;
 use crablet_model::runtime::{Device, ImageMount, Mount, Propagation};
 
 use super::ConfigError;
-use super::container::{ContainerInputs, from_the_root};
+use super::container::ContainerInputs;
 use super::env::{self, Environment};
 
 /// A volume that is ready on the node.
@@ -92,13 +93,15 @@ fn volume_mount(
         ConfigError(format!("cannot find volume {volume:?} to mount into container {container:?}"))
     })?;
     let path = &mount.mount_path;
+    // As upstream, a path with a root stays as it is written.
+    let container_path = if path.starts_with('/') { path.clone() } else { clean_from_root(path) };
     let image = image_mount(inputs, mount)?;
     let host_path = match image {
         Some(_) => String::new(),
         None => inputs.sub_paths.get(&index).unwrap_or(&volume.host_path).clone(),
     };
     Ok(Mount {
-        container_path: from_the_root(path).into_owned(),
+        container_path,
         host_path,
         readonly: mount.read_only.unwrap_or(false) || volume.read_only,
         selinux_relabel: volume.relabel && inputs.node.selinux_enabled,

@@ -25,6 +25,8 @@ const MASKED_PATHS: [&str; 12] = [
     "/sys/firmware",
     "/sys/devices/virtual/powercap",
 ];
+/// The largest user that upstream takes for one.
+const MAX_UID: i64 = i32::MAX as i64;
 const READONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 pub(super) fn security(inputs: &ContainerInputs<'_>) -> Result<ContainerSecurity, ConfigError> {
@@ -132,7 +134,11 @@ impl User {
             Some(_) => return Ok(()),
             None => match self.with_image(image) {
                 (Some(0), _) => "container has runAsNonRoot and image will run as root".to_owned(),
-                (Some(_), _) => return Ok(()),
+                (Some(uid), _) if (0..=MAX_UID).contains(&uid) => return Ok(()),
+                (Some(uid), _) => format!(
+                    "container has runAsNonRoot and image has an invalid user id ({uid}). \
+                     (Must be 1-({MAX_UID})): must be between 0 and {MAX_UID}, inclusive"
+                ),
                 (None, name) => format!(
                     "container has runAsNonRoot and image has non-numeric user ({name}), cannot verify user is non-root"
                 ),

@@ -2,6 +2,7 @@
 
 mod container;
 mod environment;
+mod fields;
 mod sandbox;
 mod volumes;
 
@@ -35,6 +36,8 @@ fn one(container: Value) -> api::Pod {
     pod(spec)
 }
 
+const RESOLV_CONF: &str = "nameserver 192.0.2.53\nsearch corp.test\noptions ndots:2 rotate\n";
+
 fn node() -> NodeFacts {
     NodeFacts {
         selinux_enabled: true,
@@ -42,13 +45,14 @@ fn node() -> NodeFacts {
         swap_control: SwapControl::Together,
         name: "n1".to_owned(),
         host_ips: vec!["192.0.2.1".parse().expect("an address")],
+        own_ips: vec!["192.0.2.1".parse().expect("an address")],
         memory_capacity: 4 << 30,
         allocatable_memory: 4 << 30,
         allocatable_milli_cpu: 3500,
         pod_logs_dir: "/var/log/pods".to_owned(),
         cluster_dns: strings(&["10.96.0.10"]),
         cluster_domain: "cluster.local".to_owned(),
-        resolv_conf: parse_resolv_conf("nameserver 192.0.2.53\nsearch corp.test\noptions ndots:2 rotate\n"),
+        resolv_conf: parse_resolv_conf(RESOLV_CONF).ok(),
         cpu_cfs_quota: true,
         ..NodeFacts::default()
     }
@@ -63,7 +67,7 @@ fn sandbox_of(spec: Value) -> (SandboxConfig, Vec<String>) {
     (config, events.into_iter().map(|e| format!("{} {} {}", e.kind, e.reason, e.message)).collect())
 }
 
-fn container_with(pod: &api::Pod, image: &PreparedImage) -> Result<ContainerConfig, ConfigError> {
+fn container_with(pod: &api::Pod, image: &PreparedImage) -> Result<ContainerConfig, ContainerError> {
     configure(pod, image, &node())
 }
 
@@ -75,7 +79,7 @@ fn configure(
     pod: &api::Pod,
     image: &PreparedImage,
     node: &NodeFacts,
-) -> Result<ContainerConfig, ConfigError> {
+) -> Result<ContainerConfig, ContainerError> {
     Around::default().with_inputs(pod, image, node, container_config)
 }
 

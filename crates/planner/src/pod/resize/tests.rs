@@ -181,7 +181,7 @@ fn a_container_is_started_again_where_its_policy_asks_for_it() {
         world.runtime.containers[0].state = ContainerState::Exited(exit);
         let image =
             super::super::PreparedImage { image_ref: "i".to_owned(), uid: None, username: String::new() };
-        world.session.images.insert("a".to_owned(), image);
+        world.session.images.insert("a".to_owned(), ("i:latest".to_owned(), image));
         let resize = world.resize().expect("a resize");
         assert!(resize.for_starts && resize.cpu.iter().all(|c| c.container == "b"));
         let starts =

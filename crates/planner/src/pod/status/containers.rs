@@ -2,7 +2,7 @@
 
 use crablet_model::names::container_reason;
 use crablet_model::runtime::{Container, ContainerState, SandboxState};
-use crablet_model::{Role, api, roster};
+use crablet_model::{Role, api, roster, text};
 
 use super::super::facts::{Facts, Wish};
 use super::super::memory::Memory;
@@ -268,7 +268,7 @@ impl<'a> One<'a> {
     fn shorten(&self, state: &mut Option<api::ContainerState>) {
         let Some(ended) = state.as_mut().and_then(|s| s.terminated.as_mut()) else { return };
         if let Some(message) = ended.message.as_mut() {
-            message.truncate(message.floor_char_boundary(self.whole.message_bytes));
+            text::cut(message, self.whole.message_bytes);
         }
     }
 }

@@ -26,10 +26,27 @@ fn shown(one: &One<'_>, mount: &api::VolumeMount) -> api::VolumeMountStatus {
 
 /// Whether mounts below are read-only, too: asked for, and within the runtime's power.
 fn is_recursive(one: &One<'_>, mount: &api::VolumeMount) -> bool {
-    // A runtime class is a handler of the runtime, most often of the same name.
-    let handler = one.pod.spec.as_ref().and_then(|s| s.runtime_class_name.as_deref()).unwrap_or_default();
     let mut handlers = one.facts.node.runtime_handlers.iter();
     mount.recursive_read_only.as_deref().is_some_and(|mode| mode != DISABLED)
         && mount.mount_propagation.as_deref().is_none_or(|mode| mode == "None")
-        && handlers.any(|h| h.name == handler && h.recursive_read_only_mounts)
+        && match handler(one) {
+            Some(name) => handlers.any(|h| h.name == name && h.recursive_read_only_mounts),
+            None => was_recursive(one, mount),
+        }
+}
+
+/// The handler of the runtime that the pod runs with; `None` while nobody knows what its runtime class means.
+fn handler<'a>(one: &One<'a>) -> Option<&'a str> {
+    let class = one.pod.spec.as_ref().and_then(|s| s.runtime_class_name.as_deref());
+    match class.filter(|class| !class.is_empty()) {
+        Some(_) => one.facts.session.runtime_handler.as_deref(),
+        None => Some(""),
+    }
+}
+
+/// As it was told last: after a restart of the agent it takes a moment until the classes are known.
+fn was_recursive(one: &One<'_>, mount: &api::VolumeMount) -> bool {
+    let mut told = one.old.into_iter().flat_map(|old| old.volume_mounts.iter().flatten());
+    let told = told.find(|told| told.mount_path == mount.mount_path);
+    told.is_some_and(|told| told.recursive_read_only.as_deref() == Some(ENABLED))
 }

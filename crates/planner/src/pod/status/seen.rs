@@ -4,6 +4,7 @@ use crablet_model::api;
 use crablet_model::runtime::{Container, ContainerState, Exit};
 use jiff::Timestamp;
 
+use super::super::restart::{self, Restart};
 use super::containers::One;
 use super::states::{
     NOT_LOCATED_RESTARTED, NOT_LOCATED_TERMINATED, is_running, terminated, unknown_end, waiting,
@@ -58,13 +59,20 @@ impl One<'_> {
             let another = terminated(old.state.as_ref()).filter(|_| old.container_id != id);
             another.or_else(|| terminated(old.last_state.as_ref()))
         });
-        // While an instance waits, its own end is shown as the last one.
+        // While an instance waits, its own end is shown as the last one, and stays so if no other comes.
+        // Of an instance that waited only because it was to be replaced, upstream has never told that.
         let own = |t: &&api::ContainerStateTerminated| {
-            t.container_id == id
+            t.container_id == id && self.ends_here(newest)
                 || newest.state == ContainerState::Unknown
                     && t.message.as_deref() == Some(NOT_LOCATED_TERMINATED)
         };
         api::ContainerState { terminated: before.filter(|t| !own(t)).cloned(), ..Default::default() }
+    }
+
+    /// It has ended, and neither its rules nor its policy have it start again.
+    fn ends_here(&self, instance: &Container) -> bool {
+        let exit = instance.state.exit();
+        exit.is_some_and(|e| restart::after_end(self.pod, self.role, self.spec, e.code) == Restart::No)
     }
 
     fn state_of(&self, instance: &Container) -> api::ContainerState {

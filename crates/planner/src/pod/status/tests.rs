@@ -146,7 +146,7 @@ fn a_pod_that_ends_turns_terminal_once_nothing_runs_or_starts() {
     let stopped = up.stopped(0);
     assert_eq!(stopped.phase(), SUCCEEDED);
     let busy = stopped.clone().with(|w| {
-        let operation = Operation { since: w.now, grace_seconds: None, with_runtime: false };
+        let operation = Operation { since: w.now, grace_seconds: None, with_runtime: false, image: None };
         w.session.ops.insert(OpKey::Start("c".to_owned()), operation);
     });
     assert_eq!(busy.phase(), RUNNING);
@@ -180,7 +180,8 @@ fn only_steps_on_the_way_may_be_told_later() {
     let fleeting = |world: &World| urgency(world) == Urgency::Soon;
     let busy = |key: OpKey| {
         move |w: &mut World| {
-            let operation = Operation { since: w.now, grace_seconds: Some(30), with_runtime: false };
+            let operation =
+                Operation { since: w.now, grace_seconds: Some(30), with_runtime: false, image: None };
             w.session.ops.insert(key, operation);
         }
     };

@@ -5,10 +5,8 @@ use std::time::Duration;
 use crablet_model::Role;
 use crablet_model::names::container_reason;
 use crablet_model::runtime::Container;
-use jiff::Timestamp;
 
 use super::super::images;
-use super::super::memory::{PullBackOff, later};
 use super::super::restart::{self, Restart};
 use super::End;
 use super::containers::One;
@@ -65,16 +63,11 @@ fn pull(one: &One<'_>) -> Option<Wait> {
     let needed = images::needed(Some(one.pod), one.spec);
     let (image, failed) =
         needed.iter().find_map(|image| Some((image.name, one.memory.pulls.get(&image.tagged)?)))?;
-    if one.facts.now < back_off_shown_at(failed) {
+    if one.facts.now < failed.shown_at() {
         return Some((failed.reason.clone(), failed.message.clone()));
     }
     let message = format!("Back-off pulling image {image:?}: {}: {}", failed.reason, failed.message);
     Some((container_reason::IMAGE_PULL_BACK_OFF.to_owned(), message))
-}
-
-/// When a failed pull begins to show as a back-off instead of the failure itself: half way to the next try.
-fn back_off_shown_at(failed: &PullBackOff) -> Timestamp {
-    later(failed.failed_at, failed.delay_seconds / 2)
 }
 
 /// A wait that is over is shown until the next instance is there, as upstream's reason cache does: otherwise a

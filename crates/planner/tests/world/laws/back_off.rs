@@ -1,5 +1,5 @@
-//! What keeps ending waits before it is started again: nothing the first time, then 10 s, 20 s, up to 5 min, and afresh after
-//! ten minutes of health.
+//! What keeps ending waits before it is started again: nothing the first time, then 10 s, 20 s, up to 5 min;
+//! afresh ten minutes after its last restart.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ impl World {
         }
         let seconds = |from: Timestamp, to: Timestamp| to.duration_since(from).as_secs();
         let delay = match chain {
-            Some(chain) if seconds(chain.raised_at, ended) <= RESET => {
+            Some(chain) if seconds(chain.raised_at, now.max(ended)) <= RESET => {
                 // On a clock that was set back nobody can tell how long it was.
                 if !self.was_set_back && seconds(ended, now) < chain.delay {
                     let waited = seconds(ended, now);

@@ -44,14 +44,14 @@ struct Response {
     cache_key_type: String,
     cache_duration: Option<String>,
     #[serde(default)]
-    auth: Option<BTreeMap<String, Auth>>,
+    auth: Option<BTreeMap<String, Option<Auth>>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Auth {
-    username: String,
-    password: String,
+    username: Option<String>,
+    password: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -163,7 +163,11 @@ fn understand(provider: &Provider, output: &[u8]) -> Result<Said, String> {
             return Err(format!("credential provider plugin did not return a valid cacheKeyType: {other}"));
         }
     };
-    let entry = |Auth { username, password }: Auth| Entry { username, password, email: String::new() };
+    let entry = |auth: Option<Auth>| {
+        let Auth { username, password } = auth.unwrap_or_default();
+        let (username, password) = (username.unwrap_or_default(), password.unwrap_or_default());
+        Entry { username, password, email: String::new() }
+    };
     let auth = response.auth.unwrap_or_default();
     let config = DockerConfig(auth.into_iter().map(|(place, auth)| (place, entry(auth))).collect());
     Ok(Said { config, cache_key, cache_duration })

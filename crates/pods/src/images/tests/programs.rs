@@ -27,7 +27,11 @@ fn response(key: &str, duration: Value) -> Value {
     json!({
         "kind": "CredentialProviderResponse", "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
         "cacheKeyType": key, "cacheDuration": duration,
-        "auth": {"r.io": {"username": "u", "password": PASSWORD}},
+        "auth": {
+            "r.io": {"username": "u", "password": PASSWORD},
+            "s.io": {"username": "u", "password": null},
+            "t.io": null,
+        },
     })
 }
 

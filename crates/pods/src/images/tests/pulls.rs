@@ -1,6 +1,7 @@
 //! Who may pull what, and who may use what another pulled.
 
 use super::*;
+use crablet_cri::fake::{Call, CallFault, FaultKind};
 use crablet_model::runtime::Incoming;
 
 const DENIED: &str = "failed to pull and unpack image \"r.io/app:1\": failed to resolve reference \"r.io/app:1\": pull access denied";
@@ -210,4 +211,65 @@ async fn a_long_pull_shows_how_far_it_is_and_those_who_wait_for_their_turn_show_
     let still = "Normal Pulling Still pulling image \"r.io/open:1\" after 30s. \
                  On their way to this node: 1 parts, 3 of 9 bytes.";
     assert_eq!(world.events().iter().filter(|event| *event == still).count(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_takes_the_image_of_anothers_pull_is_told_that_it_came() {
+    let world = World::pulling_in(Duration::from_secs(10));
+    let images = world.images(Verification::Off, Vec::new());
+    images.set_limits(&ImagePulls { parallel: 1, qps: 0.0, burst: 1 });
+    let pull = || ensure(&images, "r.io/open:1", PullPolicy::IfNotPresent, &[]);
+    assert_eq!(tokio::join!(pull(), pull()), ("ready".to_owned(), "ready".to_owned()));
+    assert_eq!(world.pulls(), 1);
+    let mut told = world.events();
+    told.retain(|event| event.starts_with("Normal Pulled "));
+    let came = |took: &str| {
+        format!(
+            "Normal Pulled Successfully pulled image \"r.io/open:1\" in {took} (10s including waiting). \
+             Image size: 1000000 bytes."
+        )
+    };
+    told.sort();
+    assert_eq!(told, [came("0s"), came("10s")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_runtime_says_of_a_pull_has_its_code_unless_that_says_nothing() {
+    let world = World::new();
+    let images = world.images(Verification::Off, Vec::new());
+    let why = "rpc error: code = NotFound desc = failed to pull and unpack image \"r.io/no:1\": \
+               failed to resolve reference \"r.io/no:1\": r.io/no:1: not found";
+    let missing = ensure(&images, "r.io/no:1", PullPolicy::IfNotPresent, &[]).await;
+    assert_eq!(missing, format!("ErrImagePull: {why} (true)"));
+    let told = format!("Warning Failed Failed to pull image \"r.io/no:1\": {why}");
+    assert!(world.events().contains(&told), "{told}");
+    let denied = ensure(&images, "r.io/app:1", PullPolicy::Always, &[]).await;
+    assert_eq!(denied, format!("ErrImagePull: {DENIED} (true)"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_that_fails_names_no_image() {
+    let world = World::new();
+    let images = world.images(Verification::Off, Vec::new());
+    let away = FaultKind::ErrBefore("it is too busy".to_owned());
+    world.runtime.add_fault(CallFault::on(Call::ImageStatus, away));
+    let why = "Failed to inspect image \"\": rpc error: code = Unknown desc = it is too busy";
+    let failed = ensure(&images, "r.io/loaded:1", PullPolicy::IfNotPresent, &[]).await;
+    assert_eq!(failed, format!("ImageInspectError: {why} (false)"));
+    assert_eq!(world.events()[0], format!("Warning InspectFailed {why}"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_whose_pulls_wait_is_looked_for_and_not_pulled() {
+    let world = World::new();
+    let images = world.images(Verification::NeverPreloaded, Vec::new());
+    assert_eq!(look(&images, "r.io/open:1").await, "missing");
+    assert_eq!((world.pulls(), world.events()), (0, Vec::new()), "nobody hears of it");
+    assert!(world.records("pulling").is_empty());
+    // Somebody loads it.
+    world.runtime.put_image("r.io/open:1", FakeImage::present());
+    assert_eq!(look(&images, "r.io/open:1").await, "ready");
+    let told = "Normal Pulled Container image \"r.io/open:1\" already present on machine and can be accessed by the pod";
+    assert_eq!(world.events(), [told]);
+    assert_eq!(world.pulls(), 0);
 }

@@ -62,7 +62,8 @@ async fn ask(client: &CriClient, images: &CriClient) -> Answers {
         let description = client.describe().await;
         let sandbox_image = match description.as_ref().ok().and_then(sandbox_image) {
             Some(image) => {
-                Some((image.clone(), images.image_status(&image).await.map(|found| found.is_some())))
+                let found = images.image_status(&image, None).await;
+                Some((image, found.map(|found| found.is_some())))
             }
             None => None,
         };

@@ -23,8 +23,12 @@ fn a_stop_signal_counts_where_the_node_knows_it() {
 
 #[test]
 fn last_words_at_a_place_without_a_root_are_at_the_root() {
-    let config = container_of(json!({"name": "c", "image": "i", "terminationMessagePath": "words/last"}));
-    assert_eq!(config.mounts.last().map(|mount| mount.container_path.as_str()), Some("/words/last"));
+    for (path, inside) in
+        [("words/last", "/words/last"), ("/dev//words/", "/dev/words"), ("/dev/../words", "/words")]
+    {
+        let config = container_of(json!({"name": "c", "image": "i", "terminationMessagePath": path}));
+        assert_eq!(config.mounts.last().map(|mount| mount.container_path.as_str()), Some(inside));
+    }
 }
 
 #[test]
@@ -267,6 +271,17 @@ fn the_user_is_the_containers_then_the_pods_then_the_images() {
             refused("container's runAsUser breaks non-root policy"),
         ),
         (json!({}), non_root(), None, "", refused("container has runAsNonRoot and image will run as root")),
+        (json!({}), json!({}), Some(3_000_000_000), "", ok(Some(3_000_000_000), "", None)),
+        (
+            json!({}),
+            non_root(),
+            Some(3_000_000_000),
+            "",
+            refused(
+                "container has runAsNonRoot and image has an invalid user id (3000000000). \
+                 (Must be 1-(2147483647)): must be between 0 and 2147483647, inclusive",
+            ),
+        ),
         (
             json!({}),
             non_root(),

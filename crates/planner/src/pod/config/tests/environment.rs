@@ -1,5 +1,6 @@
 //! What the environment takes from config maps, secrets and services.
 
+use crablet_model::runtime::EnvValue;
 use serde_json::{Value, json};
 
 use super::super::{EnvObjects, Missing, Service, env_references, service_env};
@@ -9,7 +10,8 @@ use super::{Around, one};
 fn around() -> Around {
     let text = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
     let map = [("COLOUR", "blue"), ("size", "9"), ("REF", "$(COLOUR)")].map(text);
-    let secret = [("PASS", Some("p")), ("BLOB", None)];
+    let secret = [("PASS", &b"p"[..]), ("BLOB", &b"\xff"[..])]
+        .map(|(key, value)| (key.to_owned(), EnvValue::from(value.to_vec())));
     let not_there = |kind: &str, name: &str| Missing::NotThere(format!("{kind} {name:?} not found"));
     let objects = EnvObjects {
         config_maps: [
@@ -19,10 +21,7 @@ fn around() -> Around {
         ]
         .into(),
         secrets: [
-            (
-                "s".to_owned(),
-                Ok(secret.map(|(key, value)| (key.to_owned(), value.map(str::to_owned))).into()),
-            ),
+            ("s".to_owned(), Ok(secret.into())),
             ("gone".to_owned(), Err(not_there("secret", "gone"))),
             ("dark".to_owned(), Err(Missing::Unknown("failed to sync secret cache".to_owned()))),
         ]
@@ -62,14 +61,14 @@ fn whole_objects_come_with_their_prefix_and_later_ones_win() {
         from(json!([whole("configMapRef", "m", "", false)])),
         ["COLOUR=blue", "REF=$(COLOUR)", "size=9"]
     );
-    assert_eq!(from(json!([whole("secretRef", "s", "DB_", false)])), ["DB_BLOB=", "DB_PASS=p"]);
+    assert_eq!(from(json!([whole("secretRef", "s", "DB_", false)])), ["DB_BLOB=\u{fffd}", "DB_PASS=p"]);
     // The prefix makes the names meet.
     let both = own(json!({
         "name": "c",
         "envFrom": [whole("secretRef", "s", "", false), whole("configMapRef", "m", "my.", false)],
         "env": [{"name": "PASS", "value": "own"}, {"name": "my.size", "value": "$(my.size)0"}],
     }));
-    let expected = ["BLOB=", "PASS=own", "my.COLOUR=blue", "my.REF=$(COLOUR)", "my.size=90"];
+    let expected = ["BLOB=\u{fffd}", "PASS=own", "my.COLOUR=blue", "my.REF=$(COLOUR)", "my.size=90"];
     assert_eq!(both.expect("a container"), expected, "the container's own word counts most");
 }
 
@@ -79,6 +78,41 @@ fn single_keys_are_taken_as_they_are() {
     assert_eq!(value(key("configMapKeyRef", "m", "size", None)), ["X=9"]);
     assert_eq!(value(key("configMapKeyRef", "m", "REF", None)), ["X=$(COLOUR)"], "a value is no template");
     assert_eq!(value(key("secretKeyRef", "s", "PASS", None)), ["X=p"]);
+}
+
+#[test]
+fn a_value_that_is_no_text_is_given_as_it_is() {
+    let config = around().container(json!({
+        "name": "c",
+        "envFrom": [whole("secretRef", "s", "", false)],
+        "env": [key("secretKeyRef", "s", "BLOB", None), {"name": "Y", "value": "<$(X)$(PASS)$(X)>"}],
+    }));
+    let config = config.expect("a container");
+    let value = |name: &str| config.env.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_bytes());
+    assert_eq!(value("BLOB"), Some(&b"\xff"[..]));
+    assert_eq!(value("X"), Some(&b"\xff"[..]));
+    assert_eq!(value("Y"), Some(&b"<\xffp\xff>"[..]));
+}
+
+#[test]
+fn commands_and_paths_are_text() {
+    let container = |field: &str, of_field: Value| {
+        let mut container = json!({"name": "c", "env": [key("secretKeyRef", "s", "BLOB", None)]});
+        container[field] = of_field;
+        container
+    };
+    let refused = |container: Value| around().container(container).expect_err("a refusal");
+    let why = "grpc: error while marshaling: string field contains invalid UTF-8";
+    assert_eq!(refused(container("command", json!(["run", "-$(X)"]))), why);
+    assert_eq!(refused(container("args", json!(["$(X)"]))), why);
+    assert!(around().container(container("args", json!(["$$(X)"]))).is_ok());
+    // What cannot be configured is said first.
+    let mut both = container("command", json!(["$(X)"]));
+    both["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
+    assert_eq!(refused(both), "cannot find volume \"v\" to mount into container \"c\"");
+    let part = json!([{"name": "v", "mountPath": "/v", "subPathExpr": "a/$(X)"}]);
+    let refused = around().sub_paths(container("volumeMounts", part)).expect_err("a refusal");
+    assert_eq!(refused, "the value of \"a/$(X)\" is no text");
 }
 
 #[test]

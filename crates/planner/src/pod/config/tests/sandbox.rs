@@ -7,9 +7,8 @@ use crablet_model::runtime::{
 };
 use serde_json::{Value, json};
 
-use super::super::{hosts_file, parse_resolv_conf, sandbox_config};
-use super::Placement;
-use super::{node, pod, sandbox_of, strings};
+use super::super::{ResolvConf, beyond_limits, hosts_file, parse_resolv_conf, sandbox_config, told_of_node};
+use super::{NodeFacts, Placement, node, pod, sandbox_of, strings};
 
 #[test]
 fn a_sandbox_is_named_and_labelled_after_its_pod() {
@@ -189,6 +188,14 @@ fn dns_that_cannot_be_had_is_told() {
         "pod: \"web_shop(u1)\". kubelet does not have ClusterDNS IP configured and cannot create Pod using \
          \"ClusterFirst\" policy. Falling back to \"Default\" policy."
     );
+    let of_node = told_of_node(&events).expect("an event of the node");
+    assert_eq!((of_node.reason, of_node.kind.to_string().as_str()), ("MissingClusterDNS", "Warning"));
+    assert_eq!(
+        of_node.message,
+        "kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. Falling \
+         back to \"Default\" policy."
+    );
+    assert_eq!(told_of_node(&[]), None);
     let searches: Vec<_> = (0..40).map(|i| format!("d{i}.test")).collect();
     let (config, events) = sandbox_of(json!({"dnsPolicy": "None", "containers": [], "dnsConfig": {
         "nameservers": ["1.1.1.1", "2.2.2.2", "3.3.3.3", "4.4.4.4"], "searches": searches,
@@ -215,12 +222,70 @@ fn dns_that_cannot_be_had_is_told() {
 
 #[test]
 fn a_resolver_file_is_read_as_upstream_reads_it() {
-    let text = "# search no\n nameserver 1.1.1.1 extra\nnameserver\nsearch old\nnameserver fe80::1\n\
+    let text = "# search no\n nameserver 1.1.1.1 extra\nsearch old\nnameserver fe80::1\n\
                 search a.test. . b.test\noptions ndots:1 debug\noptions ndots:4\nodd line\n";
-    let conf = parse_resolv_conf(text);
+    let conf = parse_resolv_conf(text).expect("settings");
     assert_eq!(conf.servers, ["1.1.1.1", "fe80::1"]);
     assert_eq!(conf.searches, ["a.test", "b.test"]);
     assert_eq!(conf.options, ["ndots:4", "debug"]);
+    let addressless = parse_resolv_conf("nameserver 1.1.1.1\nnameserver \n#nameserver\n");
+    assert_eq!(addressless, Err("nameserver list is empty "));
+}
+
+#[test]
+fn without_a_resolver_file_names_are_not_resolved() {
+    let dns = |node_ips: &[&str], spec: Value| {
+        let node_ips = node_ips.iter().map(|ip| ip.parse().expect("an address")).collect();
+        let node = NodeFacts { resolv_conf: None, node_ips, ..node() };
+        sandbox_config(&pod(spec), &node, 0, &Placement::default()).expect("a sandbox").0.dns
+    };
+    let config = |servers: &[&str], searches: &[&str]| DnsConfig {
+        servers: strings(servers),
+        searches: strings(searches),
+        options: Vec::new(),
+    };
+    let host = json!({"dnsPolicy": "Default", "containers": []});
+    assert_eq!(dns(&[], host.clone()), config(&["127.0.0.1"], &["."]));
+    assert_eq!(dns(&["fd00::5"], host.clone()), config(&["::1"], &["."]));
+    assert_eq!(dns(&["10.0.0.5", "fd00::5"], host), config(&["127.0.0.1", "::1"], &["."]));
+    let more = json!({"dnsPolicy": "Default", "containers": [], "dnsConfig": {
+        "nameservers": ["1.1.1.1"], "searches": ["a.test"],
+    }});
+    assert_eq!(dns(&[], more), config(&["127.0.0.1", "1.1.1.1"], &[".", "a.test"]));
+    let cluster = dns(&[], json!({"dnsPolicy": "ClusterFirst", "containers": []}));
+    assert_eq!(cluster.servers, ["10.96.0.10"]);
+    assert_eq!(cluster.searches, ["shop.svc.cluster.local", "svc.cluster.local", "cluster.local"]);
+    assert_eq!(dns(&[], json!({"dnsPolicy": "None", "containers": []})), DnsConfig::default());
+}
+
+#[test]
+fn a_resolver_file_that_asks_for_too_much_is_told() {
+    let told = |searches: Vec<String>, domain: &str| {
+        beyond_limits("/r.conf", &ResolvConf { searches, ..ResolvConf::default() }, domain)
+    };
+    let many = |count: usize| (0..count).map(|i| format!("d{i}.test")).collect::<Vec<_>>();
+    let of_domains = |limit| {
+        let text = "Resolv.conf file '/r.conf' contains search line consisting of more than";
+        Some(format!("{text} {limit} domains!"))
+    };
+    assert_eq!(told(many(32), ""), None);
+    assert_eq!(told(many(33), ""), of_domains(32));
+    assert_eq!(told(many(29), "cluster.local"), None);
+    assert_eq!(told(many(30), "cluster.local"), of_domains(29));
+    assert_eq!(
+        told(vec!["x".repeat(254)], ""),
+        Some(
+            "Resolv.conf file \"/r.conf\" contains a search path which length is more than allowed 253 chars!"
+                .to_owned()
+        )
+    );
+    assert_eq!(
+        told(vec!["x".repeat(250); 9], ""),
+        Some(
+            "Resolv.conf file '/r.conf' contains search line which length is more than allowed 2048 chars!"
+                .to_owned()
+        )
+    );
 }
 
 #[test]

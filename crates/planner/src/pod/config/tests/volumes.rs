@@ -58,7 +58,7 @@ fn mounts_come_in_the_order_of_the_pod_and_before_the_agents_own() {
         &around(),
         json!([
             {"name": "map", "mountPath": "/z"},
-            {"name": "data", "mountPath": "relative", "mountPropagation": "None"},
+            {"name": "data", "mountPath": "relative/", "mountPropagation": "None"},
             {"name": "data", "mountPath": "/a", "readOnly": true, "mountPropagation": "HostToContainer"},
             {"name": "data", "mountPath": "/b", "mountPropagation": "Bidirectional"},
         ]),
@@ -82,6 +82,9 @@ fn a_pod_may_bring_its_own_hosts_file() {
     assert_eq!(made.expect("a container"), ["/etc/hosts <- /v/map ro", MESSAGE]);
     let beside = mounts(&around(), json!([{"name": "map", "mountPath": "/etc/hosts.d"}]));
     assert_eq!(beside.expect("a container"), ["/etc/hosts.d <- /v/map ro", HOSTS, MESSAGE]);
+    // As upstream, the words of the pod count, not the place that they lead to.
+    let relative = mounts(&around(), json!([{"name": "map", "mountPath": "etc/hosts"}]));
+    assert_eq!(relative.expect("a container"), ["/etc/hosts <- /v/map ro", HOSTS, MESSAGE]);
 }
 
 #[test]
@@ -266,8 +269,8 @@ fn an_image_is_mounted_as_the_runtime_knows_it() {
 fn variables_can_come_from_files_in_volumes() {
     let reference = FileReference { volume: "data".to_owned(), path: "env/a".to_owned() };
     let with = |text: Result<&str, &str>| {
-        let text = text.map(str::to_owned).map_err(str::to_owned);
-        let file = EnvFile { path: "/v/data/env/a".to_owned(), text };
+        let content = text.map(|text| text.as_bytes().to_vec()).map_err(str::to_owned);
+        let file = EnvFile { path: "/v/data/env/a".to_owned(), content };
         let objects = EnvObjects { files: [(reference.clone(), file)].into(), ..EnvObjects::default() };
         Around { objects, ..around() }
     };
@@ -276,7 +279,7 @@ fn variables_can_come_from_files_in_volumes() {
         let container = json!({"name": "c", "env": [{"name": "X", "valueFrom": {"fileKeyRef": from}}]});
         with(text).container(container).map(|config| config.env)
     };
-    assert_eq!(env(Ok("K='v'\n"), false), Ok(vec![("X".to_owned(), "v".to_owned())]));
+    assert_eq!(env(Ok("K='v'\n"), false), Ok(vec![("X".to_owned(), "v".into())]));
     assert_eq!(env(Ok("L='v'\n"), true), Ok(Vec::new()));
     let missing = "environment variable key \"K\" not found in file \"/v/data/env/a\"";
     assert_eq!(env(Ok("L='v'\n"), false), Err(missing.to_owned()));

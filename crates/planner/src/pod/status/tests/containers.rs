@@ -30,6 +30,32 @@ fn a_crash_looping_container_waits_and_shows_its_last_end() {
 }
 
 #[test]
+fn a_container_that_waited_when_its_pod_was_deleted_shows_its_end_as_the_last_one_too() {
+    let world = World::one("Always").sandbox(SandboxState::Ready).instance("c", "id2", exited(1));
+    let mut world = world.with(|w| crash_loops(w, "id1"));
+    world.publish();
+    let mut ending = world.ends();
+    for turn in 0..2 {
+        let status = ending.container();
+        for state in ["state", "lastState"] {
+            assert_eq!(status[state]["terminated"]["containerID"], "containerd://id2", "{state} {turn}");
+        }
+        ending.publish();
+    }
+}
+
+#[test]
+fn a_container_that_could_not_be_replaced_has_no_end_before_its_own() {
+    let world = World::one("Never").sandbox(SandboxState::Ready).instance("c", "id1", exited(137));
+    let mut world = world.with(|w| w.memory.replaced = [("c".to_owned(), "id1".to_owned())].into());
+    assert_eq!(world.container()["lastState"]["terminated"]["containerID"], "containerd://id1");
+    world.publish();
+    let world = world.with(|w| w.memory.replaced.clear());
+    assert_eq!(world.container()["state"]["terminated"]["exitCode"], 137);
+    assert_eq!(world.container()["lastState"], json!({}));
+}
+
+#[test]
 fn a_failed_pull_shows_itself_first_and_its_back_off_later() {
     let shown = |seconds_ago| {
         let world = World::one("Always").sandbox(SandboxState::Ready);
@@ -45,6 +71,18 @@ fn a_failed_pull_shows_itself_first_and_its_back_off_later() {
     });
     for (seconds_ago, expected) in [(-5, &own), (0, &own), (9, &own), (10, &back_off), (30, &back_off)] {
         assert_eq!(&shown(seconds_ago), expected, "{seconds_ago} s after the failure");
+    }
+}
+
+#[test]
+fn a_long_back_off_is_not_hidden_behind_the_failure() {
+    let back_off = "ImagePullBackOff";
+    for (seconds_ago, expected) in [(11, "ErrImagePull"), (12, back_off), (140, back_off)] {
+        let mut pull = failed_pull(seconds_ago);
+        pull.delay_seconds = 300;
+        let world = World::one("Always").sandbox(SandboxState::Ready);
+        let world = world.with(|w| drop(w.memory.pulls.insert("busybox:latest".to_owned(), pull)));
+        assert_eq!(world.container()["state"]["waiting"]["reason"], expected, "after {seconds_ago} s");
     }
 }
 
@@ -132,6 +170,19 @@ fn long_messages_share_the_room_of_the_pod() {
         .with(|w| drop(w.session.termination_messages.insert("id1".to_owned(), "ü".repeat(5000))));
     let message = world.container()["state"]["terminated"]["message"].as_str().map(str::len);
     assert_eq!(message, Some(4096));
+}
+
+#[test]
+fn a_message_is_cut_within_a_character_and_stays_so() {
+    let specs: Vec<_> = ["c", "d", "e"].iter().map(|n| json!({"name": n, "image": "i"})).collect();
+    let mut world = World::new(json!({"restartPolicy": "Never", "containers": specs}))
+        .instance("c", "id1", exited(1))
+        .with(|w| drop(w.session.termination_messages.insert("id1".to_owned(), "€".repeat(5000))));
+    // 4096 bytes: one is left of the character that does not fit.
+    let expected = json!("€".repeat(1365) + "\u{fffd}");
+    assert_eq!(world.container()["state"]["terminated"]["message"], expected);
+    world.publish().session = Session::default();
+    assert_eq!(world.container()["state"]["terminated"]["message"], expected);
 }
 
 #[test]

@@ -399,6 +399,30 @@ fn mounts_are_told_with_their_modes() {
 }
 
 #[test]
+fn a_mount_is_as_recursive_as_the_handler_of_the_runtime_class_can() {
+    let handler = |name: &str, recursive_read_only_mounts| RuntimeHandler {
+        name: name.to_owned(),
+        recursive_read_only_mounts,
+        ..RuntimeHandler::default()
+    };
+    let mode = |world: &World| world.container()["volumeMounts"][0]["recursiveReadOnly"].clone();
+    let meaning = |world: &World, name: Option<&str>| {
+        world.clone().with(|w| w.session.runtime_handler = name.map(str::to_owned))
+    };
+    let world = World::new(json!({"runtimeClassName": "hardened", "containers": [{"name": "c", "image": "i",
+        "volumeMounts": [{"name": "a", "mountPath": "/a", "readOnly": true, "recursiveReadOnly": "Enabled"}],
+    }]}));
+    let handlers = vec![handler("runc", true), handler("old", false), handler("hardened", false)];
+    let world = world.with(|w| w.node.runtime_handlers = handlers);
+    assert_eq!(mode(&world), "Disabled", "nobody knows what the class means");
+    assert_eq!(mode(&meaning(&world, Some("old"))), "Disabled");
+    let mut able = meaning(&world, Some("runc"));
+    assert_eq!(mode(&able), "Enabled");
+    able.publish();
+    assert_eq!(mode(&meaning(&able, None)), "Enabled", "what was told stays until something else is known");
+}
+
+#[test]
 fn the_pod_asks_for_what_its_containers_ask_for_at_most() {
     let asks = |cpu: &str, memory: &str| json!({"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory}});
     let world = World::new(json!({

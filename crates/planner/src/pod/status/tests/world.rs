@@ -145,7 +145,8 @@ impl World {
 
     pub(super) fn busy(self, key: OpKey) -> Self {
         self.with(|w| {
-            let operation = Operation { since: w.now, grace_seconds: Some(30), with_runtime: false };
+            let operation =
+                Operation { since: w.now, grace_seconds: Some(30), with_runtime: false, image: None };
             w.session.ops.insert(key, operation);
         })
     }
