@@ -23,6 +23,8 @@ pub fn check(history: &History<'_>) -> Vec<Broken> {
     let mut all: BTreeMap<(String, String), Instances> = BTreeMap::new();
     // Those whom the agent has asked to stop, whatever they end with and when.
     let mut asked: BTreeSet<Arc<str>> = BTreeSet::new();
+    // When the runtime was last asked to make an instance. Slow calls may make one of a form that nobody wants any longer.
+    let mut made: BTreeMap<(String, String), Duration> = BTreeMap::new();
     let mut broken = Vec::new();
     for entry in history.trace {
         // The first sandbox of a pod that was deleted and put back. In any new one init containers begin afresh.
@@ -33,12 +35,19 @@ pub fn check(history: &History<'_>) -> Vec<Broken> {
         if let What::Called { call: Call::StopContainer, subject, .. } = &entry.what {
             asked.insert(subject.id.clone());
         }
+        if let What::Called { call: Call::CreateContainer, subject, .. } = &entry.what
+            && let Some(uid) = &subject.uid
+        {
+            made.insert((uid.to_string(), subject.container.to_string()), entry.elapsed);
+        }
         let (What::ContainerStarted { container } | What::ContainerExited { container, .. }) = &entry.what
         else {
             continue;
         };
         let Some(uid) = &container.uid else { continue };
-        let instances = all.entry((uid.to_string(), container.container.to_string())).or_default();
+        let key = (uid.to_string(), container.container.to_string());
+        let made_at = made.get(&key).copied();
+        let instances = all.entry(key).or_default();
         if let What::ContainerExited { code, cause, .. } = &entry.what {
             // What the agent stopped in order to start it again is started again, whatever it ended with.
             let by_itself = matches!(cause, Cause::Itself | Cause::Outside) && !asked.contains(&container.id);
@@ -74,7 +83,8 @@ pub fn check(history: &History<'_>) -> Vec<Broken> {
         if violated {
             broken.push(Broken::new("restart policies are kept", entry.to_string()));
         }
-        instances.started += 1;
+        let is_of_old_form = made_at.is_some_and(|made| wanted_since.is_some_and(|since| made < since));
+        instances.started += u32::from(!is_of_old_form);
         instances.last_start = entry.elapsed;
         instances.last_code = None;
     }
