@@ -8,6 +8,7 @@ use crablet_model::api;
 use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
+use crate::migrated;
 use crate::plugins::Request;
 
 const PROTECTION: &str = "kubernetes.io/pvc-protection";
@@ -44,10 +45,12 @@ impl Claimed {
 
     /// Those of the specification, or of the annotation that came before it.
     pub fn mount_options(&self) -> Vec<String> {
-        match self.annotation(MOUNT_OPTIONS) {
+        let mut options: Vec<String> = match self.annotation(MOUNT_OPTIONS) {
             Some(options) => options.split(',').map(str::to_owned).collect(),
             None => self.spec().and_then(|spec| spec.mount_options.clone()).unwrap_or_default(),
-        }
+        };
+        options.retain(|option| !option.is_empty());
+        options
     }
 
     fn annotation(&self, name: &str) -> Option<&str> {
@@ -77,6 +80,9 @@ pub(crate) async fn resolve(request: &Request<'_>, name: &str, read_only: bool) 
         )));
     }
     let volume = volume(api, &claim).await.map_err(told)?;
+    // What was said of the volume does not change by waiting.
+    let volume =
+        migrated::translated(volume).map_err(|text| Failure { waits: false, ..Failure::process(text) })?;
     let claimed = Claimed { claim, volume, read_only };
     check_mode(request, &claimed)?;
     Ok(claimed)

@@ -16,6 +16,7 @@
 //! | `plugins` | a file per kind of volume |
 //! | [`csi`] | volumes of drivers |
 //! | `claims` | from a claim to the volume that is bound to it |
+//! | `migrated` | volumes on clouds' disks of old, in the words of their CSI drivers |
 //! | [`attach`] | volumes that a controller attaches first |
 //! | `certificates` | [`PodCertificates`]: who gets certificates for pods |
 //! | `block` | volumes that containers get as devices |
@@ -27,6 +28,7 @@
 //! | `pod` | what of a pod matters to its volumes |
 //! | `volumes` | [`Volumes`]: all pods, sub paths |
 //! | `set_up` | setting up, and waiting for what others have to do first |
+//! | `said` | telling of what keeps failing, and not too often |
 //! | `slow` | telling what a pod waits for, and since when |
 //! | `teardown` | taking away, also what an earlier life of the agent has left |
 //! | [`figures`] | how often, how long and how full, for Prometheus |
@@ -37,8 +39,8 @@
 //! What is on disk has upstream's names and modes, so that either agent can take over the other's pods. Nothing is
 //! remembered on disk besides: markers and the mount table say what is there.
 //!
-//! Absent so far: disk quotas, FlexVolume. A pod that asks for a kind of volume that is not known
-//! gets an error that names it.
+//! Absent so far: disk quotas, FlexVolume, disks of clouds that a pod names itself. A pod that asks for a kind of
+//! volume that is not known gets an error that names it.
 
 pub mod attach;
 mod block;
@@ -53,11 +55,13 @@ pub mod figures;
 mod growth;
 mod layout;
 pub mod linux;
+mod migrated;
 mod ownership;
 pub mod payload;
 mod plugins;
 mod pod;
 pub mod port;
+mod said;
 pub mod selinux;
 mod set_up;
 mod slow;

@@ -105,9 +105,11 @@ pub struct Usage {
     pub inodes_used: u64,
 }
 
-/// Which step of a sub path failed. Users are told only that; the rest is for the log.
+/// Which step of a sub path failed. Of most, users are told only that; the rest is for the log.
 #[derive(Debug)]
 pub enum SubPathError {
+    /// The volume itself cannot be looked at. Users are told that.
+    Root(io::Error),
     /// The folder was missing and could not be made.
     Create(io::Error),
     /// It leads out of the volume, or could not be mounted.
@@ -157,8 +159,9 @@ pub trait VolumeHost: Send + Sync + 'static {
     /// With the host's own tool. The error is what upstream says of it.
     async fn mount_from(&self, wish: &MountFrom, target: &Path) -> Result<(), String>;
 
-    /// Shows a folder, file or device in another place. `options` are those of a mount, `ro` for one. What is mounted
-    /// there already is left alone.
+    /// Shows a folder, file or device in another place. `options` are those of a mount, `ro` for one;
+    /// those of a file system are passed over, and what the source forbids stays forbidden. What is mounted there
+    /// already is left alone.
     async fn bind(&self, source: &Path, target: &Path, options: &[String]) -> io::Result<()>;
 
     /// Takes away the topmost mount of the path; none is fine. One that hangs on a dead server is forced after a minute

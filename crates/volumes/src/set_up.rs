@@ -17,6 +17,7 @@ use crate::layout::PodLayout;
 use crate::plugins::{self, Ready, Request};
 use crate::pod::{self, Owners};
 use crate::port::told;
+use crate::said::{Said, Telling};
 use crate::slow::{self, Slow};
 use crate::volumes::{Entry, Rendered, State, Volumes};
 
@@ -220,12 +221,14 @@ impl Volumes {
     fn say(&self, id: &PodRef, state: &mut State, volume: &str, failure: &Failure) {
         let event = failure.event(volume);
         let text = event.as_ref().map_or(failure.text.as_str(), |(_, text)| text);
-        if state.said.get(volume).is_some_and(|said| said == text) {
-            return;
+        let said = state.said.entry(volume.to_owned()).or_default();
+        let telling = said.say(text, self.ctx.clock.now());
+        if telling == Telling::News {
+            error!(pod = id.object_ref(), podUID = id.uid.as_str(), volume, "{text}");
         }
-        error!(pod = id.object_ref(), podUID = id.uid.as_str(), volume, "{text}");
-        state.said.insert(volume.to_owned(), text.to_owned());
-        if let Some((reason, text)) = event {
+        if telling != Telling::Known
+            && let Some((reason, text)) = event
+        {
             self.ctx.events.emit(Event::warning(id, reason, text));
         }
     }
@@ -233,13 +236,12 @@ impl Volumes {
     /// What cannot even be begun is told for all volumes of the pod together.
     fn say_of_all(&self, id: &PodRef, state: &mut State, wanted: &[&api::Volume], missing: &Missing<'_>) {
         if !missing.values().any(|failure| failure.step == Step::Process) {
-            state.said_of_all.clear();
+            state.said_of_all = Said::default();
             return;
         }
         let text = format!("Unable to attach or mount volumes: {}", summary(state, wanted, missing, false));
-        if state.said_of_all != text {
-            self.ctx.events.emit(Event::warning(id, FAILED_MOUNT, text.clone()));
-            state.said_of_all = text;
+        if state.said_of_all.say(&text, self.ctx.clock.now()) != Telling::Known {
+            self.ctx.events.emit(Event::warning(id, FAILED_MOUNT, text));
         }
     }
 }
@@ -254,11 +256,7 @@ fn summary(state: &State, wanted: &[&api::Volume], missing: &Missing<'_>, too_la
     let (unattached, unprocessed) = (of(Step::Attach), of(Step::Process));
     let absent = wanted.iter().map(|volume| volume.name.as_str()).filter(|name| missing.contains_key(name));
     if unprocessed.is_empty() && !too_late {
-        return absent
-            .filter_map(|name| state.said.get(name))
-            .map(String::as_str)
-            .collect::<Vec<_>>()
-            .join("; ");
+        return absent.filter_map(|name| state.said.get(name)).map(Said::text).collect::<Vec<_>>().join("; ");
     }
     let all: Vec<&str> = missing.keys().copied().collect();
     let unprocessed_failures =

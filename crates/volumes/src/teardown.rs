@@ -16,6 +16,7 @@ use crate::figures;
 use crate::layout::{EMPTY_DIR, PodLayout};
 use crate::plugins::{self, disk, empty_dir, fc, iscsi, local, nfs};
 use crate::port::told;
+use crate::said::Telling;
 use crate::slow::{self, Slow};
 use crate::volumes::{Context, Volumes};
 
@@ -35,11 +36,13 @@ impl Volumes {
         state.disk_names.clear();
         let layout = PodLayout::new(&self.ctx.root_dir, &id.uid);
         if let Err(error) = take_down(&self.ctx, id, &layout, &mut state.slow_to_go).await {
-            if state.said_of_all != error {
+            let telling = state.said_of_all.say(&error, self.ctx.clock.now());
+            if telling == Telling::News {
                 // Of a pod that nobody knows any more only the log can tell.
                 warn!(pod = id.object_ref(), podUID = id.uid.as_str(), "{error}");
+            }
+            if telling != Telling::Known {
                 self.ctx.events.emit(Event::warning(id, FAILED_UNMOUNT, error.clone()));
-                state.said_of_all.clone_from(&error);
             }
             return Err(error);
         }

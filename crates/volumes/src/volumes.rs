@@ -24,7 +24,8 @@ use crate::devices::Locks;
 use crate::growth::{self, Watched};
 use crate::layout::PodLayout;
 use crate::pod::{self, Shown};
-use crate::port::{SubPathError, VolumeEvents, VolumeHost};
+use crate::port::{SubPathError, VolumeEvents, VolumeHost, told};
+use crate::said::Said;
 use crate::selinux::Selinux;
 use crate::slow::Slow;
 use crate::tenants::Tenants;
@@ -155,14 +156,14 @@ pub(crate) struct State {
     pub disk_names: BTreeMap<String, String>,
     /// Those that have to be set up again by a certain time: they hold a token, or their driver wants it.
     pub refreshed: BTreeSet<String>,
-    /// The failure that was told last of each volume: it is not told again before it changes.
-    pub said: BTreeMap<String, String>,
+    /// The failure that was told last of each volume.
+    pub said: BTreeMap<String, Said>,
     /// Since when each volume that is not there yet is tried.
     pub slow: BTreeMap<String, Slow>,
     /// The same of taking away, by the names on disk.
     pub slow_to_go: BTreeMap<String, Slow>,
     /// What was told last of all volumes together.
-    pub said_of_all: String,
+    pub said_of_all: Said,
     /// The node can have no more volumes of a driver, so the pod must not run here. Why, in upstream's words.
     pub refused: Option<String>,
     /// Taken down: whoever still holds the entry has to ask for another.
@@ -253,13 +254,14 @@ impl Volumes {
             let disk_name = state.disk_names.get(volume).map_or(volume, String::as_str);
             let target = PodLayout::new(&self.ctx.root_dir, &id.uid).sub_path(disk_name, container, index);
             let bound = self.ctx.host.bind_sub_path(Path::new(&root.host_path), sub_path, &target).await;
-            Ok::<_, String>((target, bound))
+            Ok::<_, String>((root.host_path.clone(), target, bound))
         };
         // A volume that hangs does not keep its pod from going.
         let Some(bound) = entry.leaving.or(binding).await else { return Err(unknown()) };
-        let (target, bound) = bound?;
+        let (root, target, bound) = bound?;
         let (what, error) = match bound {
             Ok(()) => return Ok(target.display().to_string()),
+            Err(SubPathError::Root(error)) => return Err(told("stat", Path::new(&root), &error)),
             Err(SubPathError::Create(error)) => ("create subPath directory", error),
             Err(SubPathError::Prepare(error)) => ("prepare subPath", error),
         };

@@ -74,7 +74,8 @@ async fn what_is_wrong_with_a_claim_is_told_in_upstreams_words() {
             "unmounted volumes=[c], unattached volumes=[], failed to process volumes=[c]: error processing PVC ns/c: {why}"
         );
         assert_eq!(error, text);
-        assert_eq!(events, [format!("FailedMount Unable to attach or mount volumes: {text}")], "said once");
+        let told = format!("FailedMount Unable to attach or mount volumes: {text}");
+        assert_eq!(events, [told.clone(), told], "said at once, and again after two minutes");
     }
 }
 
@@ -171,6 +172,54 @@ async fn a_volume_of_another_node_or_of_another_pod_is_refused() {
     assert_eq!(error, format!("MountVolume.SetUp failed for volume \"pv-mine\" : {why}"));
     agent.volumes.tear_down(&PodRef::of(&first)).await.unwrap();
     agent.volumes.set_up(&second).await.unwrap();
+
+    // The next life knows what lies on disk, though nobody has told it of that pod yet.
+    let agent = Agent::start(Path::new(ROOT), Arc::new(host.clone()));
+    agent.put_claim("mine", json!({ "local": { "path": "/data" }, "accessModes": ["ReadWriteOncePod"] }));
+    assert!(agent.volumes.set_up(&first).await.unwrap_err().ends_with(why));
+    agent.volumes.set_up(&second).await.unwrap();
+    agent.volumes.tear_down(&PodRef::of(&second)).await.unwrap();
+    agent.volumes.set_up(&first).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_volume_for_one_pod_is_not_mistaken_for_an_inline_one_of_the_same_name() {
+    let (agent, host) = start();
+    host.put("/data", PathKind::Folder);
+    agent.put_claim("mine", json!({ "local": { "path": "/data" }, "accessModes": ["ReadWriteOncePod"] }));
+    let pod = pod(json!([claim_volume("mine")]));
+    let put = |mode: &str| {
+        let data = json!({ "driverName": "d.io", "volumeHandle": "h", "volumeLifecycleMode": mode });
+        let folder = format!("{ROOT}/pods/other/volumes/kubernetes.io~csi/pv-mine");
+        host.put_file(format!("{folder}/vol_data.json"), &data.to_string());
+    };
+    put("Persistent");
+    agent.volumes.set_up(&pod).await.unwrap_err();
+    put("Ephemeral");
+    agent.volumes.set_up(&pod).await.unwrap();
+}
+
+#[tokio::test]
+async fn mount_options_that_are_empty_are_none() {
+    let (agent, host) = start();
+    host.put("/data", PathKind::Folder);
+    agent.put_claim("c", json!({}));
+    let put = |options: &str, source: Value| {
+        let annotations = json!({ "volume.beta.kubernetes.io/mount-options": options });
+        let mut spec = json!({ "claimRef": { "uid": "uid-c" }, "accessModes": ["ReadWriteOnce"] });
+        for (key, value) in source.as_object().unwrap() {
+            spec[key] = value.clone();
+        }
+        let metadata = json!({ "name": "pv-c", "annotations": annotations });
+        agent.api.put("persistentvolumes", json!({ "metadata": metadata, "spec": spec }));
+    };
+    put("", json!({ "hostPath": { "path": "/data" } }));
+    let mut first = pod(json!([claim_volume("c")]));
+    first.metadata.uid = Some("first".to_owned());
+    assert_eq!(agent.volumes.set_up(&first).await.unwrap()["c"].host_path, "/data");
+    put("noatime,,discard", json!({ "local": { "path": "/data" } }));
+    agent.volumes.set_up(&pod(json!([claim_volume("c")]))).await.unwrap();
+    assert_eq!(table(&host), [format!("bind /data,noatime,discard {}", folder("local-volume", "pv-c"))]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -272,4 +321,41 @@ async fn files_belong_to_the_group_of_the_first_pod() {
     let text =
         "The requested fsGroup is 3000, but the volume pv-c has GID 0. The volume may not be shareable.";
     assert_eq!(agent.events.texts(), [format!("AlreadyMountedVolume {text}")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_of_a_cloud_is_a_volume_of_its_driver() {
+    let (agent, _) = start();
+    agent.put_claim("c", json!({ "awsElasticBlockStore": { "volumeID": "aws://eu-1a/vol-1" } }));
+    let why = "driver name ebs.csi.aws.com not found in the list of registered CSI drivers";
+    let (error, _) = refused(&agent, claim_volume("c")).await;
+    assert_eq!(error, format!("MountVolume.SetUp failed for volume \"pv-c\" : {why}"));
+
+    let far = json!({ "key": "topology.kubernetes.io/zone", "operator": "In", "values": ["far"] });
+    let affinity = json!({ "required": { "nodeSelectorTerms": [{ "matchExpressions": [far] }] } });
+    let disk = json!({ "volumeID": "vol-1" });
+    agent.put_claim("far", json!({ "awsElasticBlockStore": disk, "nodeAffinity": affinity }));
+    let label = |key: &str| {
+        agent.storage.send_modify(|storage| {
+            Arc::make_mut(storage).labels.insert(key.to_owned(), "far".to_owned());
+        });
+    };
+    label("topology.kubernetes.io/zone");
+    let (error, _) = refused(&agent, claim_volume("far")).await;
+    assert!(error.ends_with(": no matching NodeSelectorTerms"), "the driver's zone counts: {error}");
+    label("topology.ebs.csi.aws.com/zone");
+    let (error, _) = refused(&agent, claim_volume("far")).await;
+    assert!(error.ends_with(why), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_of_a_cloud_without_a_driver_is_told_as_such() {
+    let (agent, _) = start();
+    let disk = json!({ "diskName": "d", "diskURI": "u", "kind": "Shared" });
+    agent.put_claim("c", json!({ "azureDisk": disk }));
+    let (error, events) = refused(&agent, claim_volume("c")).await;
+    let text = "unmounted volumes=[c], unattached volumes=[], failed to process volumes=[c]: \
+                failed to translate in-tree pv to CSI: kind(Shared) is not supported in csi migration";
+    assert_eq!(error, text);
+    assert_eq!(events, [format!("FailedMount Unable to attach or mount volumes: {text}")]);
 }

@@ -55,6 +55,21 @@ async fn what_the_disk_says_is_told_once_and_goes_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_keeps_failing_is_told_again_before_the_cluster_forgets_it() {
+    let (agent, host) = start();
+    let pod = pod(json!([claim_volume("c")]));
+    let fault = FileFaultKind::Errno(Errno::ROFS.raw_os_error());
+    host.add_fault(FileFault::on("make_folder", "pv-c", fault));
+    for _ in 0..60 {
+        agent.volumes.set_up(&pod).await.unwrap_err();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+    let told = agent.events.texts();
+    assert_eq!(told.len(), 5, "now, and every 130 s: {told:?}");
+    assert!(told.iter().all(|text| *text == told[0]), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_busy_volume_is_unmounted_by_a_later_try_and_nothing_is_lost() {
     let (agent, host) = start();
     let pod = pod(json!([claim_volume("c"), claim_volume("far"), { "name": "own", "emptyDir": {} }]));

@@ -99,6 +99,17 @@ async fn a_pod_lives_and_goes() {
 }
 
 #[tokio::test]
+async fn a_part_of_a_path_that_is_not_there_is_told_by_the_path() {
+    let root = Root::new();
+    let agent = Agent::start(&root.path(), Arc::new(LinuxVolumeHost::default()));
+    let path = root.path().join("nope").display().to_string();
+    let pod = pod_with(json!([{ "name": "v", "hostPath": { "path": path } }]), json!({}));
+    agent.volumes.set_up(&pod).await.unwrap();
+    let error = agent.volumes.sub_path(&PodRef::of(&pod), "c", 0, "v", "a").await.unwrap_err();
+    assert_eq!(error, format!("stat {path}: no such file or directory"));
+}
+
+#[tokio::test]
 async fn somebody_elses_mount_inside_a_volume_is_never_emptied() {
     let root = Root::new();
     let host = Arc::new(LinuxVolumeHost::default());

@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use super::support::{QUIET, Room, ensure_has, kubelet, shell_pod};
 
 const DRIVER: &str = "attached.csi.crablet.example";
+/// It came after volumes of the kind `cinder`.
+const OF_CLOUD: &str = "cinder.csi.openstack.org";
 const UNAVAILABLE: i32 = 14;
 const RESOURCE_EXHAUSTED: i32 = 8;
 
@@ -43,10 +45,7 @@ pub fn all(cluster: &Cluster) -> Result<()> {
             "nodeAllocatableUpdatePeriodSeconds": 10,
         },
     }))?;
-    room.until("the driver is registered", || {
-        let drivers = room.get("csinode/node")?["spec"]["drivers"].clone();
-        Ok(drivers.as_array().is_some_and(|all| all.iter().any(|driver| driver["name"] == DRIVER)))
-    })?;
+    is_registered(&room, DRIVER)?;
     // This one waits for two minutes, as upstream's kubelet lets it: the others go on meanwhile.
     let refused = one_more_than_fits(&room, &driver)?;
     let data = a_volume_waits_for_its_attachment(&room, &driver)?;
@@ -54,9 +53,23 @@ pub fn all(cluster: &Cluster) -> Result<()> {
     the_driver_is_told_again(&room, &driver, &data)?;
     what_is_staged_is_not_detached(&room, &driver, &data)?;
     a_pod_too_many_is_refused(&room, &refused)?;
+    let of_cloud = Driver::start(DriverOptions {
+        registry: Some(node.home().join("root/plugins_registry")),
+        topology: Some(format!("topology.{OF_CLOUD}/zone=east")),
+        ..DriverOptions::new(OF_CLOUD, &cluster.dir().join("cloud"))
+    })?;
+    a_disk_of_old_goes_to_its_driver(&room, &of_cloud)?;
+    drop(of_cloud);
     drop(driver);
     drop(node);
     Ok(())
+}
+
+fn is_registered(room: &Room<'_>, name: &str) -> Result<()> {
+    room.until("the driver is registered", || {
+        let drivers = room.get("csinode/node")?["spec"]["drivers"].clone();
+        Ok(drivers.as_array().is_some_and(|all| all.iter().any(|driver| driver["name"] == name)))
+    })
 }
 
 fn one_more_than_fits(room: &Room<'_>, driver: &Driver) -> Result<Attached> {
@@ -137,20 +150,57 @@ fn what_is_staged_is_not_detached(room: &Room<'_>, driver: &Driver, volume: &Att
     Ok(())
 }
 
+/// A volume of the time before drivers. The controller has it attached by the one that came after, and so the
+/// node goes by that too, also for where the volume is.
+fn a_disk_of_old_goes_to_its_driver(room: &Room<'_>, driver: &Driver) -> Result<()> {
+    room.create(&json!({
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSIDriver",
+        "metadata": { "name": OF_CLOUD },
+        "spec": { "attachRequired": true },
+    }))?;
+    is_registered(room, OF_CLOUD)?;
+    let labels = json!({ "topology.kubernetes.io/zone": "east" });
+    let volume =
+        claimed_as(room, driver, "old", &labels, |handle| ("cinder", json!({ "volumeID": handle })))?;
+    room.create(&user("of-old", "old"))?;
+    is_asked_for(room, &volume)?;
+    answer(room, &volume, &json!({ "attached": true }))?;
+    room.wait_ready("of-old")?;
+    for method in ["NodeStageVolume", "NodePublishVolume"] {
+        ensure!(!asked(driver, &volume, method).is_empty(), "the driver was not asked for {method}");
+    }
+    room.delete(&["pod", "of-old"])?;
+    is_detached(room, &volume)
+}
+
 /// A persistent volume of the driver, and a claim that has it.
 fn claimed(room: &Room<'_>, driver: &Driver, name: &str) -> Result<Attached> {
+    let source = |handle: &str| ("csi", json!({ "driver": DRIVER, "volumeHandle": handle }));
+    claimed_as(room, driver, name, &json!({}), source)
+}
+
+/// `source` is the field of the volume that names its handle.
+fn claimed_as(
+    room: &Room<'_>,
+    driver: &Driver,
+    name: &str,
+    labels: &Value,
+    source: impl Fn(&str) -> (&'static str, Value),
+) -> Result<Attached> {
     let pv = format!("{}-{name}", room.namespace());
     let handle = driver.create_volume(&pv, 10 << 20)?;
+    let (kind, source) = source(&handle);
     room.create(&json!({
         "apiVersion": "v1",
         "kind": "PersistentVolume",
-        "metadata": { "name": pv },
+        "metadata": { "name": pv, "labels": labels },
         "spec": {
             "capacity": { "storage": "10Mi" },
             "accessModes": ["ReadWriteOnce"],
             "persistentVolumeReclaimPolicy": "Retain",
             "claimRef": { "namespace": room.namespace(), "name": name },
-            "csi": { "driver": DRIVER, "volumeHandle": handle },
+            kind: source,
         },
     }))?;
     room.create(&json!({
@@ -164,8 +214,9 @@ fn claimed(room: &Room<'_>, driver: &Driver, name: &str) -> Result<Attached> {
             "resources": { "requests": { "storage": "10Mi" } },
         },
     }))?;
-    let attachment = format!("csi-{}", sha256::hex(format!("{handle}{DRIVER}node").as_bytes()));
-    let unique = format!("kubernetes.io/csi/{DRIVER}^{handle}");
+    let driver = &driver.options().name;
+    let attachment = format!("csi-{}", sha256::hex(format!("{handle}{driver}node").as_bytes()));
+    let unique = format!("kubernetes.io/csi/{driver}^{handle}");
     Ok(Attached { handle, attachment, unique })
 }
 

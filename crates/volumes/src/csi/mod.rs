@@ -27,7 +27,7 @@
 mod block;
 pub mod client;
 mod context;
-mod data;
+pub(crate) mod data;
 pub mod drivers;
 mod expand;
 mod limits;

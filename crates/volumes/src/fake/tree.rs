@@ -246,7 +246,8 @@ impl Tree {
 
     pub fn show_payload(&mut self, folder: &Path, payload: &Payload) {
         for name in payload.visible().keys() {
-            self.nodes.insert(folder.join(name), Node::Link(Path::new(DATA).join(name)));
+            let link = Node::Link(Path::new(DATA).join(name));
+            self.nodes.entry(folder.join(name)).or_insert(link);
         }
     }
 

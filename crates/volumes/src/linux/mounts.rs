@@ -7,6 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::fs::StatVfsMountFlags;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
@@ -108,13 +109,12 @@ fn unmount_with(target: &Path, flags: UnmountFlags) -> io::Result<()> {
 }
 
 pub fn bind(source: &Path, target: &Path, options: &[String]) -> io::Result<()> {
-    let flags = options.iter().try_fold(MountFlags::empty(), |flags, option| Ok(flags | flag(option)?));
-    let flags = flags.map_err(|option: String| {
-        io::Error::new(io::ErrorKind::InvalidInput, format!("a bind mount knows no option `{option}`"))
-    })?;
+    let asked = options.iter().fold(MountFlags::empty(), |flags, option| flags | flag(option));
     if at_or_below(target)?.iter().any(|mounted| mounted.path == target) {
         return Ok(());
     }
+    // The flags are set as a whole: without the source's own, the bind would allow more than the source does.
+    let flags = if asked.is_empty() { asked } else { asked | flags_of(source)? };
     // Not recursively, as upstream: what is mounted inside of it stays out.
     rustix::mount::mount_bind(source, target)?;
     if !flags.is_empty()
@@ -126,8 +126,24 @@ pub fn bind(source: &Path, target: &Path, options: &[String]) -> io::Result<()> 
     Ok(())
 }
 
-fn flag(option: &str) -> Result<MountFlags, String> {
-    Ok(match option {
+/// What a bind of the path inherits, but for `relatime`: that is what the kernel does where nothing is said.
+fn flags_of(path: &Path) -> io::Result<MountFlags> {
+    let found = rustix::fs::statvfs(path)?.f_flag;
+    let known = [
+        (StatVfsMountFlags::RDONLY, MountFlags::RDONLY),
+        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
+        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
+        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
+        (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
+        (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
+    ];
+    let set = known.into_iter().filter(|(flag, _)| found.contains(*flag));
+    Ok(set.fold(MountFlags::empty(), |flags, (_, flag)| flags | flag))
+}
+
+/// Options of a file system say nothing to a bind; the kernel passes over them.
+fn flag(option: &str) -> MountFlags {
+    match option {
         "ro" => MountFlags::RDONLY,
         "noexec" => MountFlags::NOEXEC,
         "nosuid" => MountFlags::NOSUID,
@@ -135,9 +151,10 @@ fn flag(option: &str) -> Result<MountFlags, String> {
         "noatime" => MountFlags::NOATIME,
         "nodiratime" => MountFlags::NODIRATIME,
         "relatime" => MountFlags::RELATIME,
-        "rw" | "exec" | "suid" | "dev" | "atime" | "defaults" | "bind" | "_netdev" => MountFlags::empty(),
-        other => return Err(other.to_owned()),
-    })
+        "strictatime" => MountFlags::STRICTATIME,
+        "nosymfollow" => MountFlags::NOSYMFOLLOW,
+        _ => MountFlags::empty(),
+    }
 }
 
 /// Mounts below the folder show in containers that see it, and theirs in it, as those of upstream's root folder do. Before
@@ -177,5 +194,48 @@ mod tests {
         assert_eq!((mounted.device.as_str(), mounted.source.as_str()), ("98:0", "tmpfs"));
         assert_eq!((mounted.fs_type.as_str(), mounted.options.as_str()), ("tmpfs", "rw,size=4k"));
         assert_eq!(parse(b""), None);
+    }
+
+    /// A folder without mounts in it at its end, whatever happened.
+    struct Room(tempfile::TempDir);
+
+    impl Room {
+        fn folder(&self, name: &str) -> PathBuf {
+            let folder = fs::canonicalize(self.0.path()).unwrap().join(name);
+            fs::create_dir_all(&folder).unwrap();
+            folder
+        }
+    }
+
+    impl Drop for Room {
+        fn drop(&mut self) {
+            let mounted = fs::canonicalize(self.0.path()).and_then(|path| at_or_below(&path));
+            for mounted in mounted.unwrap_or_default().iter().rev() {
+                let _ = unmount(&mounted.path);
+            }
+        }
+    }
+
+    #[test]
+    fn a_bind_allows_no_more_than_its_source_and_passes_over_options_of_file_systems() {
+        let room = Room(tempfile::tempdir().unwrap());
+        let source = room.folder("source");
+        let strict = MountFlags::NOEXEC | MountFlags::NOSUID;
+        rustix::mount::mount("tmpfs", &source, "tmpfs", strict, c"").unwrap();
+        let inherited = StatVfsMountFlags::NOEXEC | StatVfsMountFlags::NOSUID;
+        let cases: [(&[&str], StatVfsMountFlags); 4] = [
+            (&[], inherited),
+            (&["discard", "data=ordered", ""], inherited),
+            (&["noatime", "discard"], inherited | StatVfsMountFlags::NOATIME),
+            (&["ro", "exec"], inherited | StatVfsMountFlags::RDONLY),
+        ];
+        let asked_for = inherited | StatVfsMountFlags::NOATIME | StatVfsMountFlags::RDONLY;
+        for (index, (options, expected)) in cases.into_iter().enumerate() {
+            let target = room.folder(&format!("target{index}"));
+            let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
+            bind(&source, &target, &options).unwrap();
+            let found = rustix::fs::statvfs(&target).unwrap().f_flag;
+            assert_eq!(found & asked_for, expected, "{options:?}");
+        }
     }
 }

@@ -133,8 +133,11 @@ fn swap(folder: &Path, name: &str) -> io::Result<()> {
 
 fn show(folder: &Path, entry: &str, owner: Option<u32>) -> io::Result<()> {
     let link = folder.join(entry);
-    if fs::read_link(&link).is_ok() {
-        return Ok(());
+    match fs::symlink_metadata(&link) {
+        // The link, or the place of a volume that is mounted in this one and hides the file, as upstream.
+        Ok(_) => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
     }
     symlink(Path::new(DATA).join(entry), &link)?;
     if owner.is_some() { lchown(&link, owner, None) } else { Ok(()) }

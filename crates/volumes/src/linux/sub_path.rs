@@ -21,7 +21,10 @@ const HANDLE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXE
 
 pub fn bind(root: &Path, sub_path: &Path, target: &Path) -> Result<(), SubPathError> {
     match fs::metadata(root.join(sub_path)) {
-        Err(error) if absent(&error) => make(root, sub_path).map_err(SubPathError::Create)?,
+        Err(error) if absent(&error) => {
+            fs::metadata(root).map_err(SubPathError::Root)?;
+            make(root, sub_path).map_err(SubPathError::Create)?;
+        }
         // Whatever else is wrong with it shows when it is opened.
         _ => {}
     }

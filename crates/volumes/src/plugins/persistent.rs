@@ -11,7 +11,7 @@ use super::{Ready, Request, fc, host_path, iscsi, local, nfs};
 use crate::claims::{self, Claimed};
 use crate::csi::{CsiRequest, CsiSource, Grown};
 use crate::failure::{Failure, Step};
-use crate::{attach, block, selinux};
+use crate::{attach, block, selinux, tenants};
 
 const IN_USE: &str = "volume uses the ReadWriteOncePod access mode and is already in use by another pod";
 
@@ -23,7 +23,7 @@ pub async fn set_up(request: &Request<'_>, claim: &str, read_only: bool) -> Resu
         let failure = if is_block { failure.of_device() } else { failure };
         failure.of(&name)
     };
-    check(request, &claimed).map_err(failed)?;
+    check(request, &claimed).await.map_err(failed)?;
     let ready = match is_block {
         true => map(request, &claimed).await.map(Ready::from),
         false => mount(request, &claimed).await,
@@ -34,7 +34,7 @@ pub async fn set_up(request: &Request<'_>, claim: &str, read_only: bool) -> Resu
     Ok(ready)
 }
 
-fn check(request: &Request<'_>, claimed: &Claimed) -> Result<(), Failure> {
+async fn check(request: &Request<'_>, claimed: &Claimed) -> Result<(), Failure> {
     let Some(spec) = claimed.spec() else { return Err("no volume plugin matched".to_owned().into()) };
     let node = request.ctx.storage.borrow().clone();
     let required = spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());
@@ -46,7 +46,11 @@ fn check(request: &Request<'_>, claimed: &Claimed) -> Result<(), Failure> {
     }
     // More than one mode leaves open which of them this pod means.
     let for_one_pod = spec.access_modes.as_deref() == Some(&["ReadWriteOncePod".to_owned()]);
-    match request.ctx.tenants.enter(claimed.name(), &request.id.uid, for_one_pod) {
+    let (ctx, name, pod) = (request.ctx, claimed.name(), &request.id.uid);
+    if for_one_pod && tenants::lies_elsewhere(ctx, name, pod).await? {
+        return Err(IN_USE.to_owned().into());
+    }
+    match ctx.tenants.enter(name, pod, for_one_pod) {
         true => Ok(()),
         false => Err(IN_USE.to_owned().into()),
     }

@@ -47,6 +47,26 @@ fn an_update_replaces_adds_and_removes() {
 }
 
 #[test]
+fn a_file_in_the_place_of_a_nested_volume_gives_way_to_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for place in ["certs/tls", "conf.d"] {
+        fs::create_dir_all(folder.join(place)).unwrap();
+    }
+    let files = |text: &str| payload(&[("certs/ca.pem", text), ("conf.d", text), ("x", text)]);
+    for (round, text) in ["1", "2"].into_iter().enumerate() {
+        assert!(write(folder, &files(text), &format!("..{round}"), None).unwrap());
+        assert_eq!(fs::read_to_string(folder.join("x")).unwrap(), text);
+        assert_eq!(hidden(folder), 2, "the old folder is gone");
+    }
+    assert_eq!(shown(folder), ["certs", "conf.d", "x"]);
+    for place in ["certs/tls", "conf.d"] {
+        assert!(fs::symlink_metadata(folder.join(place)).unwrap().is_dir(), "{place}");
+    }
+    assert!(!folder.join("certs/ca.pem").exists());
+}
+
+#[test]
 fn equal_content_is_left_alone_and_missing_links_come_back() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

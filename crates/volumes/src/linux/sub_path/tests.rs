@@ -54,6 +54,17 @@ fn a_missing_folder_is_made_with_the_mode_of_the_volume() {
 }
 
 #[test]
+fn a_volume_that_is_not_there_is_told_as_such_and_not_made() {
+    let pod = Pod::new();
+    fs::remove_dir(pod.root()).unwrap();
+    match pod.bind("a").unwrap_err() {
+        SubPathError::Root(error) => assert_eq!(error.kind(), ErrorKind::NotFound),
+        other => panic!("{other:?}"),
+    }
+    assert!(!pod.root().exists());
+}
+
+#[test]
 fn links_that_stay_inside_are_followed() {
     let pod = Pod::new();
     fs::create_dir(pod.root().join("..1")).unwrap();
