@@ -26,13 +26,16 @@ pub struct FolderEntry {
 /// What changed in a watched folder or file, as inotify tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FolderEvent {
-    /// Created, moved in, written and closed, or its attributes changed. The name, not the path; `None` when the
-    /// watched path is itself a file.
+    /// Created, written and closed, or its attributes changed. The name, not the path; `None` when the watched path is
+    /// itself a file.
     Changed(Option<String>),
     /// Deleted.
     Gone(Option<String>),
-    /// Moved away, as editors do it that save by renaming.
-    MovedAway(Option<String>),
+    /// Moved out of the folder; or to another name in it, as editors do it that save by renaming: then a
+    /// [`MovedHere`](Self::MovedHere) with the same cookie follows.
+    MovedAway { name: Option<String>, cookie: u32 },
+    /// Moved to this name, from elsewhere or from another name in the folder.
+    MovedHere { name: Option<String>, cookie: u32 },
     /// Events were lost or the watched path itself went away: list again, and watch anew when the stream ends.
     Rescan,
 }

@@ -106,6 +106,11 @@ pub mod event_reason {
     pub const RESIZE_DEFERRED: &str = "ResizeDeferred";
     pub const RESIZE_INFEASIBLE: &str = "ResizeInfeasible";
     pub const RESIZE_ERROR: &str = "ResizeError";
+    pub const STARTING: &str = "Starting";
+    pub const NODE_ALLOCATABLE_ENFORCED: &str = "NodeAllocatableEnforced";
+    pub const FAILED_NODE_ALLOCATABLE_ENFORCEMENT: &str = "FailedNodeAllocatableEnforcement";
+    pub const CGROUP_V1: &str = "CgroupV1";
+    pub const POSSIBLE_MEMORY_BACKED_VOLUMES_ON_DISK: &str = "PossibleMemoryBackedVolumesOnDisk";
 }
 
 /// Pod phases.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crablet_config::Settings;
+use crablet_model::manifest::Gates;
 use crablet_planner::pod::{CgroupKind, NodeFacts};
 use crablet_pods::settings::Folders;
 use crablet_pods::sources::SourceSettings;
@@ -28,6 +29,16 @@ pub fn source_settings(settings: &Settings) -> SourceSettings {
         url_headers: settings.static_pod_url_headers.to_vec(),
         url_check: settings.http_check_frequency,
         submitted_folder: settings.root_dir.join("manifests"),
+        gates: manifest_gates(settings),
+    }
+}
+
+fn manifest_gates(settings: &Settings) -> Gates {
+    let enabled = |name: &str| settings.feature_gates.enabled(name);
+    Gates {
+        may_refer: !enabled("PreventStaticPodAPIReferences"),
+        selinux_mount: enabled("SELinuxMount"),
+        any_address: !enabled("StrictIPCIDRValidation"),
     }
 }
 

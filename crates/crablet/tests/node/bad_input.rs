@@ -21,12 +21,12 @@ pub fn bad_manifests_are_named_and_harm_nobody(node: &Node) -> Result<()> {
             .replace("terminationGracePeriodSeconds: 20", "terminationGracePeriodSeconds: soon"),
     )?;
     node.agent.put_manifest(
-        "bad-image.yaml",
-        &quiet_pod("image").replace("crablet.test/busybox:1", "UPPER CASE"),
+        "padded-image.yaml",
+        &quiet_pod("padded").replace("crablet.test/busybox:1", "\" crablet.test/busybox:1\""),
     )?;
     node.agent.put_manifest(
-        "no-devices.yaml",
-        &(quiet_pod("devices") + "    resources:\n      limits:\n        example.com/device: 1\n"),
+        "no-claims.yaml",
+        &(quiet_pod("claims") + "    resources:\n      claims:\n      - name: device\n"),
     )?;
     // The later of two manifests with one name wins, as upstream: here it is the one that runs already.
     node.agent.put_manifest("clash.yaml", &quiet_pod("fine").replace("3600", "3601"))?;
@@ -38,8 +38,8 @@ pub fn bad_manifests_are_named_and_harm_nobody(node: &Node) -> Result<()> {
     for (file, said) in [
         ("not-yaml", "not-yaml"),
         ("wrong-type.yaml", "terminationGracePeriodSeconds"),
-        ("bad-image.yaml", "spec.containers[0].image"),
-        ("no-devices.yaml", "spec.containers[0].resources.limits[example.com/device]"),
+        ("padded-image.yaml", "spec.containers[0].image"),
+        ("no-claims.yaml", "spec.containers[0].resources.claims"),
         ("clash.yaml", "clash.yaml"),
         ("huge.yaml", "huge.yaml"),
         ("broken-link", "broken-link"),
@@ -51,13 +51,16 @@ pub fn bad_manifests_are_named_and_harm_nobody(node: &Node) -> Result<()> {
         let lines: Vec<_> = log.lines().filter(|l| l.contains(said) && l.contains(file)).collect();
         ensure!(lines.len() == 1, "one line about {file}, not {}: {lines:#?}", lines.len());
     }
-    // An unknown field is said, and the pod runs as upstream runs it.
-    node.agent.put_manifest(
-        "typo.yaml",
-        &quiet_pod("typo").replace("spec:\n", "spec:\n  restartPolice: Never\n"),
-    )?;
+    // An unknown field and a key that is there twice are said, and the pod runs as upstream runs it.
+    let odd = "spec:\n  restartPolice: Never\n  hostname: one\n  hostname: two\n";
+    node.agent.put_manifest("typo.yaml", &quiet_pod("typo").replace("spec:\n", odd))?;
     node.wait_ready(&["typo"])?;
     node.agent.wait_for_log(PATIENCE, "restartPolice")?;
+    node.agent.wait_for_log(PATIENCE, "duplicate mapping key: hostname")?;
+    // What is no name of an image is the pod's trouble, for all to see.
+    let no_image = quiet_pod("image").replace("crablet.test/busybox:1", "UPPER CASE");
+    node.agent.put_manifest("bad-image.yaml", &no_image)?;
+    node.wait_pod("image", |p| container(p)["state"]["waiting"]["reason"] == "InvalidImageName")?;
 
     let after = node.pod("fine")?;
     ensure!(before["status"] == after["status"], "the good pod was touched: {after:#}");

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crablet_cri::RegistryAuth;
 use crablet_cri::fake::{Behaviour, FakeImage, Life, OnTerm, Pull};
-use crablet_model::manifest::{Origin, decode_pod};
+use crablet_model::manifest::{Gates, Origin, decode_pod};
 use crablet_model::names::annotation;
 use crablet_model::{PodUid, Role};
 use fastrand::Rng;
@@ -284,7 +284,7 @@ impl PodPlan {
     /// What tells the agent's form of a manifest from others.
     pub fn hash(&self, version: u32) -> String {
         let (text, path) = (self.manifest(version), self.path());
-        let decoded = decode_pod(text.as_bytes(), &Origin::File { path: &path }, NODE);
+        let decoded = decode_pod(text.as_bytes(), &Origin::File { path: &path }, NODE, Gates::default());
         let annotations =
             decoded.ok().and_then(|decoded| decoded.pod.metadata.annotations).unwrap_or_default();
         annotations.get(annotation::CONFIG_HASH).cloned().unwrap_or_default()
@@ -296,7 +296,7 @@ impl PodPlan {
             return PodUid::new(format!("0000a000-0000-4000-8000-{number:0>4}{:0>8}", version / EDITS));
         }
         let (text, path) = (self.manifest(version), self.path());
-        let decoded = decode_pod(text.as_bytes(), &Origin::File { path: &path }, NODE);
+        let decoded = decode_pod(text.as_bytes(), &Origin::File { path: &path }, NODE, Gates::default());
         let decoded = decoded.unwrap_or_else(|e| panic!("a story's manifest is refused: {e}\n{text}"));
         PodUid::new(decoded.pod.metadata.uid.unwrap_or_default())
     }

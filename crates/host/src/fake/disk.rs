@@ -118,8 +118,11 @@ impl FakeFiles {
         let to = disk.tree.resolve(to.as_ref(), false)?;
         let node = disk.tree.remove(&from)?.ok_or_else(|| errno(libc::ENOENT))?;
         let Disk { watches, rng, .. } = &mut *disk;
-        watches.moved_away(&from, rng);
-        disk.place(&to, node)
+        let cookie = watches.moved_away(&from, rng);
+        disk.tree.replace(&to, node)?;
+        let Disk { watches, rng, .. } = &mut *disk;
+        watches.moved_here(&to, cookie, rng);
+        Ok(())
     }
 
     /// Removes a file or a tree from outside the agent. Says whether something was there.

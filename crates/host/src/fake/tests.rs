@@ -168,8 +168,8 @@ async fn watchers_hear_of_changes_until_their_folder_goes() {
         heard,
         [
             changed("pod.yaml"),
-            FolderEvent::MovedAway(Some("pod.yaml".to_owned())),
-            changed("pod.json"),
+            FolderEvent::MovedAway { name: Some("pod.yaml".to_owned()), cookie: 1 },
+            FolderEvent::MovedHere { name: Some("pod.json".to_owned()), cookie: 1 },
             changed("below"),
             FolderEvent::Rescan,
         ]

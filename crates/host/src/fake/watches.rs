@@ -34,6 +34,8 @@ struct Watcher {
 pub(super) struct Watches {
     pub faults: WatchFaults,
     watchers: Vec<Watcher>,
+    /// Of the last rename.
+    cookie: u32,
 }
 
 impl Watches {
@@ -60,9 +62,17 @@ impl Watches {
         self.end(path);
     }
 
-    pub fn moved_away(&mut self, path: &[String], rng: &mut fastrand::Rng) {
-        self.tell(path, rng, FolderEvent::MovedAway);
+    /// Gives the cookie for the other half of the rename.
+    pub fn moved_away(&mut self, path: &[String], rng: &mut fastrand::Rng) -> u32 {
+        self.cookie += 1;
+        let cookie = self.cookie;
+        self.tell(path, rng, |name| FolderEvent::MovedAway { name, cookie });
         self.end(path);
+        cookie
+    }
+
+    pub fn moved_here(&mut self, path: &[String], cookie: u32, rng: &mut fastrand::Rng) {
+        self.tell(path, rng, |name| FolderEvent::MovedHere { name, cookie });
     }
 
     fn end(&mut self, path: &[String]) {
@@ -90,7 +100,12 @@ impl Watches {
         }
     }
 
-    fn tell(&mut self, path: &[String], rng: &mut fastrand::Rng, event: fn(Option<String>) -> FolderEvent) {
+    fn tell(
+        &mut self,
+        path: &[String],
+        rng: &mut fastrand::Rng,
+        event: impl Fn(Option<String>) -> FolderEvent,
+    ) {
         self.watchers.retain(|watcher| !watcher.sender.is_closed());
         let Some((name, folder)) = path.split_last() else { return };
         for watcher in &self.watchers {

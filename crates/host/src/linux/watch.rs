@@ -69,7 +69,9 @@ fn translate(event: Event<std::ffi::OsString>) -> Meaning {
     Meaning::Event(if event.mask.contains(EventMask::DELETE) {
         FolderEvent::Gone(name)
     } else if event.mask.contains(EventMask::MOVED_FROM) {
-        FolderEvent::MovedAway(name)
+        FolderEvent::MovedAway { name, cookie: event.cookie }
+    } else if event.mask.contains(EventMask::MOVED_TO) {
+        FolderEvent::MovedHere { name, cookie: event.cookie }
     } else {
         FolderEvent::Changed(name)
     })

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::error::{ManifestError, Problems, key, quoted};
+use super::nulls;
 use crate::api::Pod;
 
 /// More unknown fields than this are counted rather than listed.
@@ -47,7 +48,8 @@ pub(super) fn check_kind<'a>(value: &Value, kinds: &[&'a str]) -> Result<&'a str
 }
 
 /// The pod, and one warning for each field that no pod has.
-pub(super) fn pod(value: Value) -> Result<(Pod, Vec<String>), Problems> {
+pub(super) fn pod(mut value: Value) -> Result<(Pod, Vec<String>), Problems> {
+    nulls::fill(&mut value);
     let (mut unknown, mut more) = (Vec::new(), 0_usize);
     let decoded: Result<Pod, _> = serde_ignored::deserialize(&value, |path| {
         if unknown.len() < LISTED_UNKNOWN_FIELDS {

@@ -21,7 +21,11 @@ pub(super) fn apply(pod: &mut Pod) {
     text(&mut spec.restart_policy, "Always");
     text(&mut spec.dns_policy, "ClusterFirst");
     text(&mut spec.scheduler_name, "default-scheduler");
-    spec.termination_grace_period_seconds.get_or_insert(30);
+    let grace = spec.termination_grace_period_seconds.get_or_insert(30);
+    if *grace < 0 {
+        // As upstream's conversion has it (v1.36); the UID is made of this, too.
+        *grace = 1;
+    }
     spec.enable_service_links.get_or_insert(true);
     spec.security_context.get_or_insert_default();
     service_account(spec);
@@ -43,6 +47,9 @@ pub(super) fn apply_to_amounts(pod: &mut Pod) {
         for list in [&mut resources.limits, &mut resources.requests].into_iter().flatten() {
             canonical(list);
         }
+    }
+    if let Some(overhead) = spec.overhead.as_mut() {
+        canonical(overhead);
     }
     // After those of containers: they count in the pod's.
     default_pod_resources(spec);

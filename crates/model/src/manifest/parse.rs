@@ -4,6 +4,7 @@
 //! number and `no` into a text, where Kubernetes refuses both.
 
 use serde_json::{Number, Value};
+use serde_saphyr::DuplicateKeyPolicy;
 
 use super::{MAX_MANIFEST_BYTES, ManifestError};
 
@@ -59,26 +60,49 @@ fn json(text: &str) -> Option<Result<Value, ManifestError>> {
     }))
 }
 
+/// Of a key that is there twice in a mapping the later one counts, as for upstream; here it is told as well.
 fn yaml(text: &str, warnings: &mut Vec<String>) -> Result<Value, ManifestError> {
+    let is_twice = |error: &serde_saphyr::Error| {
+        matches!(error.without_snippet(), serde_saphyr::Error::DuplicateMappingKey { .. })
+    };
+    let read = match first_document(text, DuplicateKeyPolicy::Error, warnings) {
+        Err(error) if is_twice(&error) => {
+            warnings.push(told(&error));
+            first_document(text, DuplicateKeyPolicy::LastWins, warnings)
+        }
+        read => read,
+    };
+    match read {
+        Ok(Some(value)) => Ok(value),
+        Ok(None) => Err(ManifestError::Empty),
+        Err(error) => Err(ManifestError::Syntax(told(&error))),
+    }
+}
+
+/// `None` when there is none. Warns of others.
+fn first_document(
+    text: &str,
+    duplicate_keys: DuplicateKeyPolicy,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Value>, serde_saphyr::Error> {
     // Without legacy octals, a file mode such as `0644` would become the float 644.
-    let options = serde_saphyr::options! { legacy_octal_numbers: true };
+    let options = serde_saphyr::options! { legacy_octal_numbers: true, duplicate_keys: duplicate_keys };
     let mut bytes = text.as_bytes();
     let mut documents = serde_saphyr::read_with_options::<_, Value>(&mut bytes, options);
     let first = match documents.next() {
-        None => return Err(ManifestError::Empty),
-        Some(Err(error)) => return Err(yaml_error(&error)),
-        Some(Ok(value)) => value,
+        None => return Ok(None),
+        Some(first) => first?,
     };
     match documents.next() {
         None => {}
         // Not a broken second document but a broken end of the only one.
-        Some(Err(error)) if !has_second_document(text) => return Err(yaml_error(&error)),
+        Some(Err(error)) if !has_second_document(text) => return Err(error),
         Some(_) => warnings.push(
             "the manifest has more than one document; only the first one is used, move the others to their own files"
                 .to_owned(),
         ),
     }
-    Ok(first)
+    Ok(Some(first))
 }
 
 /// Whether a separator follows any content.
@@ -92,7 +116,8 @@ fn has_second_document(text: &str) -> bool {
     })
 }
 
-fn yaml_error(error: &serde_saphyr::Error) -> ManifestError {
+/// On one line, with the place first.
+fn told(error: &serde_saphyr::Error) -> String {
     let error = error.without_snippet();
     let reason = error.to_string();
     let mut reason =
@@ -105,9 +130,7 @@ fn yaml_error(error: &serde_saphyr::Error) -> ManifestError {
         reason.insert_str(0, &format!("line {line}, column {column}: "));
     }
     // Advice for programmers who call the parser, not for authors of manifests.
-    ManifestError::Syntax(
-        reason.replace(", set DuplicateKeyPolicy in Options if acceptable", "; remove one of them"),
-    )
+    reason.replace(", set DuplicateKeyPolicy in Options if acceptable", "; the last one counts")
 }
 
 fn count(value: &Value) -> usize {

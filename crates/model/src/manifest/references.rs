@@ -1,21 +1,36 @@
 //! A static pod may not name other API objects: nobody could fetch them for a pod that the API server never saw.
 //!
-//! The texts are upstream's (v1.36, gate `PreventStaticPodAPIReferences`), and so is their order: one answer, the first.
+//! The texts are upstream's (v1.36), and so is their order: one answer, the first. With the gate
+//! `PreventStaticPodAPIReferences` off, two kinds of objects are left that it may not name.
 
 use super::error::Problems;
 use crate::api::{Container, EnvFromSource, EnvVar, Pod, PodSpec, Volume};
 
-pub(super) fn check(pod: &Pod) -> Problems {
+pub(super) fn check(pod: &Pod, may_refer: bool) -> Problems {
     let mut problems = Problems::default();
-    if let Some(spec) = pod.spec.as_ref()
-        && let Some((path, resource)) = first_reference(spec)
-    {
+    let Some(spec) = pod.spec.as_ref() else { return problems };
+    if may_refer {
+        if let Some((path, words)) = never_allowed(spec) {
+            problems.add(path, words);
+        }
+    } else if let Some((path, resource)) = first_reference(spec) {
         problems.add(path, format!("static pods may not reference {resource}"));
     }
     problems
 }
 
 type Found = Option<(String, &'static str)>;
+
+/// What no gate allows, and the whole refusal.
+fn never_allowed(spec: &PodSpec) -> Found {
+    let bundles = |volume: &Volume| projections(volume).any(|p| p.cluster_trust_bundle.is_some());
+    let bundle = numbered("spec.volumes", spec.volumes.as_deref())
+        .find_map(|(path, volume)| bundles(volume).then_some(path));
+    let words = "static pods may not use ClusterTrustBundle projected volume sources";
+    bundle
+        .map(|path| (path, words))
+        .or_else(|| resource_claim(spec).map(|path| (path, "static pods may not use ResourceClaims")))
+}
 
 fn first_reference(spec: &PodSpec) -> Found {
     if spec.service_account_name.as_deref().is_some_and(|name| !name.is_empty()) {

@@ -196,20 +196,10 @@ mod tests {
     #[test]
     fn some_fields_are_for_pods_of_the_api_server() {
         for (spec, path) in [
-            (serde_json::json!({"runtimeClassName": "kata"}), "spec.runtimeClassName"),
-            (serde_json::json!({"overhead": {"cpu": "1"}}), "spec.overhead"),
-            (
-                serde_json::json!({"containers": [{"name": "a", "resources": {"limits": {"hugepages-2Mi": "1", "example.com/gpu": "1"}}}]}),
-                "spec.containers[0].resources.limits[example.com/gpu]",
-            ),
             (serde_json::json!({"schedulingGroup": {"podGroupName": "g"}}), "spec.schedulingGroup"),
             (
                 serde_json::json!({"ephemeralContainers": [{"name": "e", "targetContainerName": "a"}]}),
                 "spec.ephemeralContainers[0].targetContainerName",
-            ),
-            (
-                serde_json::json!({"containers": [{"name": "a", "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}]}]}),
-                "spec.containers[0].resizePolicy",
             ),
         ] {
             assert_eq!(problems(spec.clone(), Giver::ApiServer), "", "{spec}");

@@ -116,6 +116,12 @@ impl Registry {
         self.admission.count(uid, pod);
     }
 
+    /// No source has the pod as it is: should it begin again, then with what it asks for by then.
+    pub(super) fn ungrant(&mut self, uid: &PodUid) {
+        self.shared.hands.ledgers.allocated.forget(uid);
+        self.resizes.forget(uid);
+    }
+
     /// The pod as it was granted.
     pub(super) fn as_granted(&self, uid: &PodUid, mut pod: api::Pod) -> api::Pod {
         let granted = self.shared.hands.ledgers.allocated.get(uid);

@@ -37,6 +37,7 @@ impl Registry {
                 handle.again = Some(pod);
                 // As upstream: what a source has takes its part of the node, also before it begins again.
                 if let Some(pod) = serde_json::from_slice(&json).ok().filter(|_| is_static) {
+                    self.ungrant(&uid);
                     self.count(&uid, &pod);
                 }
             }
@@ -62,15 +63,13 @@ impl Registry {
     /// Those who watch what a pod refers to, or show it elsewhere.
     fn tell_neighbours(&self, pod: &DesiredPod, is_static: bool) {
         self.shared.hands.volumes.pod_changed(&pod.id, &pod.json);
-        match &self.shared.cluster {
-            Some(cluster) if is_static => cluster.mirrors.wanted(&pod.id, &pod.json),
-            Some(_) => {
-                // Whatever the pod refers to is on its way while its record is read.
-                if let Ok(decoded) = serde_json::from_slice(&pod.json) {
-                    self.shared.hands.objects.register(&decoded);
-                }
-            }
-            None => {}
+        let Some(cluster) = &self.shared.cluster else { return };
+        if is_static {
+            cluster.mirrors.wanted(&pod.id, &pod.json);
+        }
+        // Whatever the pod refers to is on its way while its record is read. A gate lets static pods refer, too.
+        if let Ok(decoded) = serde_json::from_slice(&pod.json) {
+            self.shared.hands.objects.register(&decoded);
         }
     }
 
@@ -80,9 +79,8 @@ impl Registry {
             cluster.mirrors.unwanted(&pod.id);
         }
         // As upstream: what no source has takes no part of the node, though something of it may still run.
-        if self.admission.discount(&pod.id.uid).is_some() {
-            self.resizes.room();
-        }
+        self.admission.discount(&pod.id.uid);
+        self.ungrant(&pod.id.uid);
         if !self.unread.contains(&pod.id.uid) {
             self.shared.view.set_pod(&pod.id, None, false);
         }

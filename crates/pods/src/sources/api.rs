@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crablet_apiserver::reflector::{Reflected, Reflection, reflect};
 use crablet_apiserver::{ApiServer, Lane};
 use crablet_model::names::annotation;
-use crablet_model::{PodRef, PodUid, api, manifest};
+use crablet_model::{PodRef, api, manifest};
 use futures_util::StreamExt;
 use tokio::sync::watch;
 
@@ -68,8 +68,8 @@ impl ApiSource {
                 let mut stated: Vec<_> =
                     pods.iter().filter(|pod| !is_mirror(pod)).map(|pod| state(pod, None)).collect();
                 if pods.len() < objects.len() {
-                    for uid in objects.iter().filter(|object| decode(object).is_none()).filter_map(uid_of) {
-                        stated.extend(outlet.known(Source::Api, &uid).await);
+                    for id in objects.iter().filter(|object| decode(object).is_none()).filter_map(id_of) {
+                        stated.extend(outlet.known(Source::Api, &id.uid).await);
                     }
                 }
                 outlet.set(Source::Api, &mut stated).await
@@ -84,8 +84,8 @@ impl ApiSource {
                 outlet.put(Source::Api, &state(&pod, known.as_ref())).await
             }
             Reflected::Deleted(object) => {
-                let Some(pod) = decode(&object) else { return Ok(()) };
-                let id = PodRef::of(&pod);
+                // One that cannot be understood goes all the same.
+                let Some(id) = id_of(&object) else { return Ok(()) };
                 self.cluster.gone(&id);
                 outlet.take(Source::Api, &id.uid).await
             }
@@ -102,10 +102,12 @@ fn state(pod: &api::Pod, known: Option<&Stated>) -> Stated {
     Stated::of_api(pod, known, |pod| manifest::unsupported(pod).map(Arc::from))
 }
 
-/// Of a pod that may not be understood otherwise.
-fn uid_of(object: &Bytes) -> Option<PodUid> {
+/// Who a pod is that may not be understood otherwise.
+fn id_of(object: &Bytes) -> Option<PodRef> {
     let object: serde_json::Value = serde_json::from_slice(object).ok()?;
-    object["metadata"]["uid"].as_str().map(PodUid::new)
+    let text = |field: &str| object["metadata"][field].as_str();
+    let (name, namespace) = (text("name").unwrap_or_default(), text("namespace").unwrap_or_default());
+    Some(PodRef::new(name, namespace, text("uid")?))
 }
 
 /// Without what no decision needs. A pod that does not decode is said; what runs of it goes on.

@@ -1,6 +1,7 @@
 //! The manifest folder as a source: inotify tells what changed, and a full check from time to time catches what it did
 //! not tell.
 
+use std::collections::BTreeMap;
 use std::future::pending;
 use std::io;
 use std::path::PathBuf;
@@ -38,7 +39,7 @@ pub(super) async fn run(
 ) {
     // Without a trailing separator: paths are part of UIDs.
     let path: PathBuf = path.components().collect();
-    let shelf = Shelf::new(path.clone(), Source::File, settings.node_name, files.clone());
+    let shelf = Shelf::new(path.clone(), Source::File, settings.node_name, settings.gates, files.clone());
     let watch = Watch {
         path,
         files,
@@ -46,8 +47,14 @@ pub(super) async fn run(
         starting: Patient::default(),
         trouble: None,
     };
-    let folder =
-        Folder { shelf, watch, dirty: Dirty::everything(), start: Instant::now(), has_stated: false };
+    let folder = Folder {
+        shelf,
+        watch,
+        dirty: Dirty::everything(),
+        moved: BTreeMap::new(),
+        start: Instant::now(),
+        has_stated: false,
+    };
     let Err(Closed) = folder.run(pace, outlet).await;
 }
 
@@ -55,6 +62,9 @@ struct Folder {
     shelf: Shelf,
     watch: Watch,
     dirty: Dirty,
+    /// Names that files moved away from, by their cookies, until it is known that they left the folder. The kernel tells
+    /// both halves of a rename one after the other.
+    moved: BTreeMap<u32, String>,
     start: Instant,
     has_stated: bool,
 }
@@ -97,6 +107,7 @@ impl Folder {
         let noise_ends = Instant::now() + LONGEST_NOISE;
         while !self.dirty.is_empty() {
             let dirty = std::mem::take(&mut self.dirty);
+            self.moved.clear();
             self.shelf.look(&dirty).await;
             let doubtful = self.shelf.doubtful();
             if !doubtful.is_empty() {
@@ -126,17 +137,29 @@ impl Folder {
 
     fn note(&mut self, event: Option<io::Result<FolderEvent>>) {
         match event {
-            Some(Ok(FolderEvent::Changed(Some(name)) | FolderEvent::MovedAway(Some(name)))) => {
-                self.look_for(name);
-            }
+            Some(Ok(FolderEvent::Changed(Some(name)))) => self.look_for(name),
             Some(Ok(FolderEvent::Gone(Some(name)))) => {
                 self.shelf.tell_gone(&name);
+                self.look_for(name);
+            }
+            Some(Ok(FolderEvent::MovedAway { name: Some(name), cookie })) => {
+                if self.shelf.tell_gone(&name) {
+                    self.moved.insert(cookie, name.clone());
+                }
+                self.look_for(name);
+            }
+            Some(Ok(FolderEvent::MovedHere { name: Some(name), cookie })) => {
+                // An editor keeps the old version beside the new one. Behind a hidden name no manifest is kept.
+                if let Some(from) = self.moved.remove(&cookie).filter(|_| !is_hidden(&name)) {
+                    self.shelf.untell_gone(&from);
+                }
                 self.look_for(name);
             }
             Some(Ok(
                 FolderEvent::Changed(None)
                 | FolderEvent::Gone(None)
-                | FolderEvent::MovedAway(None)
+                | FolderEvent::MovedAway { name: None, .. }
+                | FolderEvent::MovedHere { name: None, .. }
                 | FolderEvent::Rescan,
             )) => self.dirty.everything = true,
             Some(Err(error)) => {

@@ -46,6 +46,7 @@ use std::time::Duration;
 
 use crablet_host::{Clock, Files};
 use crablet_model::PodRef;
+use crablet_model::manifest::Gates;
 use crablet_model::names;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -131,6 +132,7 @@ pub struct SourceSettings {
     pub url_check: Duration,
     /// Submitted manifests are kept here.
     pub submitted_folder: PathBuf,
+    pub gates: Gates,
 }
 
 /// The sources at work.

@@ -1,9 +1,9 @@
 //! A folder of manifests, one pod per file, and what is known of each file.
 //!
 //! The rule for a file that cannot be used: as long as something has its name, the last good version of its pod stays.
-//! Only a file that is gone, seen twice, takes its pod with it: editors that save by renaming leave a moment without it.
-//! One that was deleted and is back with the same content a moment later is a new file, as upstream has it: its pod ends
-//! and begins again.
+//! Only a file that is gone, or a link whose target is, seen twice, takes its pod with it: editors that save by renaming
+//! leave a moment without it. One that was deleted or moved out of the folder and is back a moment later is a new file, as
+//! upstream has it: its pod ends and begins again, also where its UID is the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -11,8 +11,9 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use crablet_host::{FileKind, Files, FolderEntry};
+use crablet_model::PodUid;
 use crablet_model::hash::fnv1a_128;
-use crablet_model::manifest::{self, MAX_MANIFEST_BYTES, Origin};
+use crablet_model::manifest::{self, Gates, MAX_MANIFEST_BYTES, Origin};
 
 use super::Source;
 use super::deadline::Patient;
@@ -50,6 +51,7 @@ pub(super) struct Shelf {
     path: PathBuf,
     source: Source,
     node_name: String,
+    gates: Gates,
     files: Arc<dyn Files>,
     entries: BTreeMap<String, Entry>,
     listing: Patient<Listing>,
@@ -76,11 +78,17 @@ struct Entry {
     shadow: Option<String>,
     /// Was not there when last looked for.
     is_missing: bool,
-    /// The kernel told that it was deleted, which was perhaps too short to be seen.
+    /// The kernel told that it was deleted or moved out, which was perhaps too short to be seen.
     was_gone: bool,
-    /// It went and came back as it was: its pod is to end and to begin again.
+    /// It went and came back with a pod of the same UID: that one is to end and to begin again.
     has_returned: bool,
     reading: Patient<Found>,
+}
+
+impl Entry {
+    fn uid(&self) -> Option<PodUid> {
+        self.pod.as_ref().map(|pod| pod.id.uid.clone())
+    }
 }
 
 /// Why a file cannot be used. It is said when it begins and when it changes.
@@ -107,11 +115,18 @@ enum Found {
 }
 
 impl Shelf {
-    pub fn new(path: PathBuf, source: Source, node_name: String, files: Arc<dyn Files>) -> Self {
+    pub fn new(
+        path: PathBuf,
+        source: Source,
+        node_name: String,
+        gates: Gates,
+        files: Arc<dyn Files>,
+    ) -> Self {
         Self {
             path,
             source,
             node_name,
+            gates,
             files,
             entries: BTreeMap::new(),
             listing: Patient::default(),
@@ -172,10 +187,12 @@ impl Shelf {
         }
         for (name, (kind, stamp)) in present {
             let entry = self.entry(&name);
-            if stamp.is_some() && entry.stamp == stamp && !entry.is_missing {
+            if stamp.is_some() && entry.stamp == stamp && !entry.is_missing && !entry.was_gone {
                 continue;
             }
-            self.look_at(&name, Some(kind)).await;
+            // A pod goes with what its link leads to, so a disk that fails must not look like a link to nowhere.
+            let listed = Some(kind).filter(|kind| kind.is_some() || entry.pod.is_none());
+            self.look_at(&name, listed).await;
             let entry = self.entry(&name);
             let is_settled = entry.trouble.as_ref().is_none_or(|trouble| !trouble.is_passing);
             entry.stamp = stamp.filter(|_| entry.digest.is_some() && !entry.is_missing && is_settled);
@@ -207,7 +224,16 @@ impl Shelf {
         match found {
             Ok(Found::Content(content)) => return self.put(name, &content),
             Ok(Found::Nothing) => return self.miss(name),
-            Ok(Found::BrokenLink) => self.complain(name, "it is a link that leads nowhere", false),
+            Ok(Found::BrokenLink) => {
+                // As upstream: what it led to is gone, and the pod goes with it.
+                if self.entry(name).pod.is_some() {
+                    self.miss(name);
+                }
+                if self.entry(name).is_missing {
+                    return;
+                }
+                self.complain(name, "it is a link that leads nowhere", false);
+            }
             Ok(Found::Folder) => {
                 self.complain(name, "it is a folder; folders inside are not looked into", false)
             }
@@ -243,10 +269,13 @@ impl Shelf {
         let entry = self.entry(name);
         entry.is_missing = false;
         let was_gone = std::mem::take(&mut entry.was_gone);
+        let uid = entry.uid();
         if entry.digest != Some(digest) {
             self.put_new(name, content);
             self.entry(name).digest = Some(digest);
-        } else if was_gone && entry.refusal.is_none() {
+        }
+        let entry = self.entry(name);
+        if was_gone && entry.refusal.is_none() && entry.uid() == uid {
             entry.has_returned = true;
             self.is_changed = true;
         }
@@ -288,7 +317,7 @@ impl Shelf {
             Source::Submitted => Origin::Submitted { name },
             Source::File | Source::Url | Source::Api => Origin::File { path: &path },
         };
-        manifest::decode_pod(content, &origin, &self.node_name)
+        manifest::decode_pod(content, &origin, &self.node_name, self.gates)
     }
 
     fn complain(&mut self, name: &str, reason: &str, is_passing: bool) {
@@ -321,10 +350,16 @@ impl Shelf {
         }
     }
 
-    /// Somebody deleted it. It may be back by now.
-    pub fn tell_gone(&mut self, name: &str) {
-        if let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.pod.is_some()) {
-            entry.was_gone = true;
+    /// Somebody deleted it or moved it away. It may be back by now. Says whether that is news of a pod.
+    pub fn tell_gone(&mut self, name: &str) -> bool {
+        let entry = self.entries.get_mut(name).filter(|entry| entry.pod.is_some());
+        entry.is_some_and(|entry| !std::mem::replace(&mut entry.was_gone, true))
+    }
+
+    /// It is still in the folder, under another name.
+    pub fn untell_gone(&mut self, name: &str) {
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.was_gone = false;
         }
     }
 
@@ -385,7 +420,7 @@ impl Shelf {
         for name in &names {
             let entry = self.entry(name);
             if std::mem::take(&mut entry.has_returned)
-                && let Some(uid) = entry.pod.as_ref().map(|pod| pod.id.uid.clone())
+                && let Some(uid) = entry.uid()
             {
                 outlet.take(self.source, &uid).await?;
             }

@@ -125,7 +125,8 @@ pub(super) fn open(
 ) -> (Submitted, impl Future<Output = ()> + Send + 'static) {
     let (sender, requests) = mpsc::channel(QUEUE);
     let folder = settings.submitted_folder.clone();
-    let shelf = Shelf::new(folder, Source::Submitted, settings.node_name.clone(), files.clone());
+    let node_name = settings.node_name.clone();
+    let shelf = Shelf::new(folder, Source::Submitted, node_name, settings.gates, files.clone());
     let keeper =
         Keeper { shelf, files, writing: Patient::default(), has_stated: false, start: Instant::now() };
     (Submitted { requests: sender }, keeper.run(requests, outlet))

@@ -109,6 +109,7 @@ pub fn settings() -> SourceSettings {
         url_headers: Vec::new(),
         url_check: Duration::from_secs(20),
         submitted_folder: PathBuf::from(KEPT),
+        gates: Default::default(),
     }
 }
 

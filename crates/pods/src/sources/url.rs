@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use crablet_model::hash::fnv1a_128;
-use crablet_model::manifest::{self, MAX_MANIFEST_BYTES, Origin};
+use crablet_model::manifest::{self, Gates, MAX_MANIFEST_BYTES, Origin};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -64,7 +64,7 @@ pub(super) async fn run(
     fetch: std::sync::Arc<dyn Fetch>,
     outlet: Outlet,
 ) {
-    let mut poll = Poll { url, node_name: settings.node_name, seen: None };
+    let mut poll = Poll { url, node_name: settings.node_name, gates: settings.gates, seen: None };
     let mut failures: u32 = 0;
     loop {
         let fetched = fetch.get(&poll.url, &settings.url_headers, MAX_MANIFEST_BYTES, TIMEOUT).await;
@@ -111,6 +111,7 @@ fn complain(failures: u32, problem: &str) {
 struct Poll {
     url: String,
     node_name: String,
+    gates: Gates,
     /// The body that was looked at last, good or not.
     seen: Option<u128>,
 }
@@ -140,7 +141,8 @@ impl Poll {
         if self.seen.replace(digest) == Some(digest) {
             return Ok(Ok(()));
         }
-        match manifest::decode_pods(&fetched.body, &Origin::Url { url: &self.url }, &self.node_name) {
+        let origin = Origin::Url { url: &self.url };
+        match manifest::decode_pods(&fetched.body, &origin, &self.node_name, self.gates) {
             Ok(decoded) => {
                 for warning in decoded.iter().flat_map(|decoded| &decoded.warnings) {
                     tracing::warn!("manifest from {url}: {warning}");

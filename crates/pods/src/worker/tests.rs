@@ -353,6 +353,23 @@ async fn a_static_pod_that_comes_back_before_its_end_is_restarted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_static_pod_that_comes_back_with_other_resources_begins_with_them() {
+    let house = House::new().await;
+    let before = pod(&json!([plain("main")]));
+    house.manifest(Op::Add, &before).await;
+    house.until("its start", |house| restarts(house) == Some(0)).await;
+    let amounts = json!({"cpu": "1", "memory": "1Gi"});
+    let mut container = plain("main");
+    container["resources"] = json!({"requests": amounts, "limits": amounts});
+    house.manifest(Op::Remove, &before).await;
+    house.manifest(Op::Add, &pod(&json!([container]))).await;
+    house.until("its next start", |house| restarts(house) == Some(1)).await;
+    assert_eq!(house.status("uid-1")["containerStatuses"][0]["allocatedResources"], amounts);
+    let resizes: Vec<String> = house.told().into_iter().filter(|line| line.starts_with("Resize")).collect();
+    assert_eq!(resizes, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_static_pod_that_comes_back_and_goes_leaves_nothing() {
     let house = House::new().await;
     let pod = pod(&json!([plain("main")]));

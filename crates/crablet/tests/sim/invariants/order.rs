@@ -24,6 +24,8 @@ struct Pod {
     /// When the first container was asked to stop after the pod was no longer wanted, and whether the agent that did so
     /// knew the pod.
     asked: Option<(Duration, bool)>,
+    /// Those that were asked to stop while the pod was wanted, as when it had come to its end: their order is an old one.
+    ending: BTreeSet<Arc<str>>,
 }
 
 /// `remembers`: what one life of the agent wrote down is known to the next.
@@ -78,6 +80,7 @@ pub fn check(history: &History<'_>, remembers: bool) -> Vec<Broken> {
             }
             (What::Called { call: Call::StopContainer, .. }, Some(stopped)) => {
                 let Some(unwanted) = history.unwanted_since(uid, entry.elapsed) else {
+                    pod.ending.insert(subject.id.clone());
                     // Put back while it was given its grace: this is that end, or may be.
                     if history.may_be_ending(uid, entry.elapsed) {
                         pod.asked.get_or_insert((entry.elapsed, false));
@@ -88,9 +91,11 @@ pub fn check(history: &History<'_>, remembers: bool) -> Vec<Broken> {
                 let (asked, knew) = *pod.asked.get_or_insert((entry.elapsed, saw_it));
                 // An end that was begun before goes on in a pod that was put back in between.
                 let knows = asked >= unwanted && (saw_it || remembers && knew);
+                let is_first = !pod.ending.contains(&subject.id);
                 let has_time = history.killable_at(uid, entry.elapsed).is_some_and(|at| entry.elapsed < at);
                 let other = plan.everyone().find(|c| needs(c, stopped) && pod.running.contains_key(&c.name));
-                if let Some(other) = other.filter(|_| knows && has_time && !stopped.fails_first()) {
+                if let Some(other) = other.filter(|_| knows && is_first && has_time && !stopped.fails_first())
+                {
                     let text = format!("{entry}, and {} still runs", other.name);
                     broken.push(Broken::new("sidecars end after those that need them", text));
                 }

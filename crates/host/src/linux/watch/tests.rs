@@ -17,10 +17,6 @@ fn changed(name: &str) -> Option<FolderEvent> {
     Some(FolderEvent::Changed(Some(name.into())))
 }
 
-fn moved_away(name: &str) -> Option<FolderEvent> {
-    Some(FolderEvent::MovedAway(Some(name.into())))
-}
-
 fn gone(name: &str) -> Option<FolderEvent> {
     Some(FolderEvent::Gone(Some(name.into())))
 }
@@ -34,9 +30,28 @@ async fn a_folder_tells_what_is_written_moved_and_deleted_in_it() {
     // Created, then written and closed.
     assert_eq!([next_of(&mut events).await, next_of(&mut events).await], [changed("a"), changed("a")]);
     fs::rename(at("a"), at("b")).unwrap();
-    assert_eq!([next_of(&mut events).await, next_of(&mut events).await], [moved_away("a"), changed("b")]);
+    let away = next_of(&mut events).await;
+    let Some(FolderEvent::MovedAway { name, cookie }) = &away else { panic!("{away:?}") };
+    assert_eq!(name.as_deref(), Some("a"));
+    let here = FolderEvent::MovedHere { name: Some("b".into()), cookie: *cookie };
+    assert_eq!(next_of(&mut events).await, Some(here), "the same cookie");
     fs::remove_file(at("b")).unwrap();
     assert_eq!(next_of(&mut events).await, gone("b"));
+}
+
+#[tokio::test]
+async fn what_leaves_the_folder_comes_back_with_another_cookie() {
+    let dir = TempDir::new().unwrap();
+    let (folder, elsewhere) = (dir.path().join("folder"), dir.path().join("elsewhere"));
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("a"), "x").unwrap();
+    let mut events = LinuxFiles.watch(&folder).await.unwrap();
+    fs::rename(folder.join("a"), &elsewhere).unwrap();
+    fs::rename(&elsewhere, folder.join("a")).unwrap();
+    let (first, second) = (next_of(&mut events).await, next_of(&mut events).await);
+    let Some(FolderEvent::MovedAway { cookie: away, .. }) = first else { panic!("{first:?}") };
+    let Some(FolderEvent::MovedHere { cookie: here, .. }) = second else { panic!("{second:?}") };
+    assert_ne!(away, here);
 }
 
 #[tokio::test]

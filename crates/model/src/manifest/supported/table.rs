@@ -28,6 +28,8 @@ pub(super) const SUPPORTED: &[(&str, Rule)] = &[
     ("spec.restartPolicy", Any),
     ("spec.terminationGracePeriodSeconds", Any),
     ("spec.nodeName", Any),
+    ("spec.overhead", Any),
+    ("spec.runtimeClassName", Any),
     // Of the API server's pods, admission refuses the others in upstream's words.
     ("spec.os.name", InManifests(&["linux"])),
     ("spec.hostUsers", Any),
@@ -60,6 +62,15 @@ pub(super) const SUPPORTED: &[(&str, Rule)] = &[
     ("spec.schedulerName", Any),
     ("spec.tolerations", Any),
     ("spec.topologySpreadConstraints", Any),
+    // Objects of the API, which `references` refuses in a static pod unless a gate is off.
+    ("spec.imagePullSecrets", Any),
+    ("spec.serviceAccount", Any),
+    ("spec.serviceAccountName", Any),
+    ("spec.volumes[].csi", Any),
+    ("spec.volumes[].ephemeral", Any),
+    ("spec.volumes[].persistentVolumeClaim", Any),
+    ("spec.volumes[].projected.sources[].clusterTrustBundle", Any),
+    ("spec.volumes[].projected.sources[].podCertificate", Any),
     // Volumes.
     ("spec.volumes[].name", Any),
     ("spec.volumes[].configMap.defaultMode", Any),
@@ -113,6 +124,7 @@ pub(super) const SUPPORTED: &[(&str, Rule)] = &[
     ("spec.securityContext.runAsGroup", Any),
     ("spec.securityContext.runAsNonRoot", Any),
     ("spec.securityContext.runAsUser", Any),
+    ("spec.securityContext.seLinuxChangePolicy", Any),
     ("spec.securityContext.seLinuxOptions", Any),
     ("spec.securityContext.seccompProfile", Any),
     ("spec.securityContext.supplementalGroups", Any),
@@ -185,12 +197,16 @@ pub(super) const SUPPORTED: &[(&str, Rule)] = &[
     ("spec.containers[].readinessProbe.tcpSocket.port", Any),
     ("spec.containers[].readinessProbe.terminationGracePeriodSeconds", Any),
     ("spec.containers[].readinessProbe.timeoutSeconds", Any),
+    ("spec.containers[].resizePolicy", Any),
     ("spec.containers[].resources.limits.cpu", Any),
     ("spec.containers[].resources.limits.ephemeral-storage", Any),
+    // Counted where the Node has them, else somebody else's. Nothing hands out devices yet.
+    ("spec.containers[].resources.limits.extended", Any),
     ("spec.containers[].resources.limits.hugepages", Any),
     ("spec.containers[].resources.limits.memory", Any),
     ("spec.containers[].resources.requests.cpu", Any),
     ("spec.containers[].resources.requests.ephemeral-storage", Any),
+    ("spec.containers[].resources.requests.extended", Any),
     ("spec.containers[].resources.requests.hugepages", Any),
     ("spec.containers[].resources.requests.memory", Any),
     ("spec.containers[].restartPolicy", Any),
@@ -240,30 +256,15 @@ pub(super) const SUPPORTED: &[(&str, Rule)] = &[
     ("spec.containers[].workingDir", Any),
 ];
 
-/// What a pod of the API server may have besides: it names an object that only the API server could give, only the API
-/// server writes it, or it is meant for programs other than a kubelet on Linux (v1.36).
+/// What a pod of the API server may have besides: only the API server writes it, or it is meant for programs other than a
+/// kubelet on Linux (v1.36).
 pub(super) const ONLY_FROM_API_SERVER: &[(&str, Rule)] = &[
     ("metadata.deletionGracePeriodSeconds", Any),
     ("metadata.deletionTimestamp", Any),
-    ("spec.containers[].resizePolicy", Any),
-    // Counted where the Node has them, else somebody else's. Nothing hands out devices yet.
-    ("spec.containers[].resources.limits.extended", Any),
-    ("spec.containers[].resources.requests.extended", Any),
     ("spec.containers[].targetContainerName", Any),
     ("spec.containers[].securityContext.windowsOptions", Any),
     ("spec.evictionResponders", Any),
-    ("spec.imagePullSecrets", Any),
-    ("spec.overhead", Any),
-    ("spec.runtimeClassName", Any),
     ("spec.schedulingGates", Any),
     ("spec.schedulingGroup", Any),
-    ("spec.securityContext.seLinuxChangePolicy", Any),
     ("spec.securityContext.windowsOptions", Any),
-    ("spec.serviceAccount", Any),
-    ("spec.serviceAccountName", Any),
-    ("spec.volumes[].csi", Any),
-    ("spec.volumes[].ephemeral", Any),
-    ("spec.volumes[].persistentVolumeClaim", Any),
-    ("spec.volumes[].projected.sources[].clusterTrustBundle", Any),
-    ("spec.volumes[].projected.sources[].podCertificate", Any),
 ];

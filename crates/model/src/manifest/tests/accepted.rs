@@ -103,12 +103,14 @@ fn no_taint_evicts_a_pod_from_a_file() {
     );
     let replaced = tolerations(&accepted(&text));
     assert_eq!((replaced.len(), replaced[0].toleration_seconds), (2, None));
-    let from_url = decode_pod(MINIMAL.as_bytes(), &Origin::Url { url: "http://h/p" }, NODE).expect("a pod");
+    let url = Origin::Url { url: "http://h/p" };
+    let from_url = decode_pod(MINIMAL.as_bytes(), &url, NODE, Gates::default()).expect("a pod");
     assert_eq!(tolerations(&from_url), []);
 }
 
 fn uid(text: &str, origin: Origin<'_>, node: &str) -> String {
-    decode_pod(text.as_bytes(), &origin, node).expect("a pod").pod.metadata.uid.expect("a uid")
+    let decoded = decode_pod(text.as_bytes(), &origin, node, Gates::default()).expect("a pod");
+    decoded.pod.metadata.uid.expect("a uid")
 }
 
 #[test]
@@ -146,6 +148,88 @@ fn a_uid_in_the_manifest_is_kept() {
     assert_eq!(decoded.pod.metadata.uid.as_deref(), Some("my-pod"));
     let annotations = decoded.pod.metadata.annotations.expect("annotations");
     assert_eq!(annotations.get("kubernetes.io/config.hash").map(String::as_str), Some("my-pod"));
+}
+
+/// As upstream's decoder has it, so that the UID is that of the pod with the empty text.
+#[test]
+fn a_key_without_a_value_has_an_empty_one() {
+    for (nothing, empty) in [
+        (with_metadata("labels: {tier: }"), with_metadata("labels: {tier: \"\"}")),
+        (
+            with_metadata("annotations:\n  example.com/note:"),
+            with_metadata("annotations: {example.com/note: \"\"}"),
+        ),
+        (with_spec("nodeSelector:\n  a:"), with_spec("nodeSelector: {a: \"\"}")),
+        (with_container("args:\n-\n- b"), with_container("args: [\"\", b]")),
+    ] {
+        assert_eq!(accepted(&nothing), accepted(&empty), "{nothing}");
+    }
+    let message = refusal(&with_container("resources: {limits: {cpu: }}"));
+    assert!(message.starts_with("spec.containers[0].resources.limits.cpu: must be "), "{message}");
+}
+
+#[test]
+fn of_a_key_that_is_there_twice_the_last_one_counts() {
+    let text = with_spec("hostname: one\nhostname: two\ndnsConfig: {searches: [a], searches: [b]}");
+    let decoded = accepted(&text);
+    assert_eq!(decoded.warnings, ["line 10, column 3: duplicate mapping key: hostname; the last one counts"]);
+    let spec = spec_of(&decoded);
+    assert_eq!(spec.hostname.as_deref(), Some("two"));
+    let searches = spec.dns_config.as_ref().and_then(|config| config.searches.as_deref());
+    assert_eq!(searches, Some(&["b".to_owned()][..]));
+    let once = with_spec("hostname: two\ndnsConfig: {searches: [b]}");
+    assert_eq!(decoded.pod, accepted(&once).pod, "nothing of the first ones is left, the UID included");
+}
+
+#[test]
+fn a_negative_grace_period_is_a_second() {
+    let negative = accepted(&with_spec("terminationGracePeriodSeconds: -5"));
+    assert_eq!(spec_of(&negative).termination_grace_period_seconds, Some(1));
+    assert_eq!(negative, accepted(&with_spec("terminationGracePeriodSeconds: 1")));
+}
+
+/// The container waits with `InvalidImageName` then.
+#[test]
+fn an_image_that_is_none_makes_no_manifest_invalid() {
+    let id = "0123456789012345678901234567890123456789012345678901234567890123";
+    for image in ["Nginx:1", "Not An Image", "nginx:", id] {
+        let decoded = accepted(&MINIMAL.replace("nginx:1", &format!("{image:?}")));
+        let container = container_of(&decoded);
+        assert_eq!(container.image.as_deref(), Some(image));
+        assert_eq!(container.image_pull_policy.as_deref(), Some("IfNotPresent"));
+    }
+}
+
+#[test]
+fn gates_allow_more() {
+    let with = |gates: Gates, text: &str| decode_pod(text.as_bytes(), &FILE, NODE, gates);
+    let refer = Gates { may_refer: true, ..Gates::default() };
+    for lines in [
+        "serviceAccountName: a",
+        "imagePullSecrets: [{name: s}]",
+        "volumes: [{name: v, secret: {secretName: s}}]",
+        "volumes: [{name: v, persistentVolumeClaim: {claimName: p}}]",
+        "volumes: [{name: v, projected: {sources: [{serviceAccountToken: {path: p}}, {configMap: {name: c}}]}}]",
+    ] {
+        refusal(&with_spec(lines));
+        with(refer, &with_spec(lines)).unwrap_or_else(|error| panic!("refused: {error}\n{lines}"));
+    }
+    for (lines, expected) in [
+        (
+            "volumes: [{name: v, projected: {sources: [{clusterTrustBundle: {path: p}}]}}]",
+            "spec.volumes[0]: static pods may not use ClusterTrustBundle projected volume sources",
+        ),
+        ("resourceClaims: [{name: r}]", "spec.resourceClaims: static pods may not use ResourceClaims"),
+    ] {
+        let error = with(refer, &with_spec(lines)).expect_err("a refusal");
+        assert_eq!(error.to_string(), expected);
+    }
+    let mount = with_spec("securityContext: {seLinuxChangePolicy: MountOption}");
+    assert!(with(Gates { selinux_mount: true, ..Gates::default() }, &mount).is_ok());
+    let addresses = with_spec(
+        "hostAliases: [{ip: 010.0.00.1}]\ndnsConfig: {nameservers: [\"::ffff:10.0.0.1\", \"::ffff:010.0.0.1\"]}",
+    );
+    assert!(with(Gates { any_address: true, ..Gates::default() }, &addresses).is_ok());
 }
 
 #[test]
@@ -222,16 +306,17 @@ fn flow_style_and_a_byte_order_mark_are_read() {
 #[test]
 fn a_url_may_answer_with_a_pod_or_a_list() {
     let origin = Origin::Url { url: "http://h/p" };
-    let one = decode_pods(MINIMAL.as_bytes(), &origin, NODE).expect("pods");
+    let one = decode_pods(MINIMAL.as_bytes(), &origin, NODE, Gates::default()).expect("pods");
     assert_eq!(one.len(), 1);
     let list = r#"{"apiVersion":"v1","kind":"PodList","items":[
         {"metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i","resources":{"limits":{"cpu":1}}}]}},
         {"apiVersion":"v1","kind":"Pod","metadata":{"name":"b"},"spec":{"x":1,"containers":[{"name":"c","image":"i"}]}}]}"#;
-    let pods = decode_pods(list.as_bytes(), &origin, NODE).expect("pods");
+    let pods = decode_pods(list.as_bytes(), &origin, NODE, Gates::default()).expect("pods");
     let names: Vec<_> =
         pods.iter().map(|decoded| decoded.pod.metadata.name.clone().unwrap_or_default()).collect();
     assert_eq!(names, ["a-node1", "b-node1"]);
     assert_eq!(pods[1].warnings, ["items[1].spec.x: unknown field, ignored"]);
-    let empty = decode_pods(br#"{"apiVersion":"v1","kind":"PodList"}"#, &origin, NODE).expect("pods");
+    let empty = br#"{"apiVersion":"v1","kind":"PodList"}"#;
+    let empty = decode_pods(empty, &origin, NODE, Gates::default()).expect("pods");
     assert_eq!(empty, []);
 }

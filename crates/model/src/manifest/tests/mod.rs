@@ -25,7 +25,7 @@ spec:
 ";
 
 fn decode(text: &str) -> Result<Decoded, ManifestError> {
-    decode_pod(text.as_bytes(), &FILE, NODE)
+    decode_pod(text.as_bytes(), &FILE, NODE, Gates::default())
 }
 
 fn accepted(text: &str) -> Decoded {

@@ -6,7 +6,7 @@ use super::*;
 
 fn survives(bytes: &[u8]) {
     for origin in [FILE, Origin::Url { url: "http://h/p" }] {
-        if let Err(error) = decode_pods(bytes, &origin, NODE) {
+        if let Err(error) = decode_pods(bytes, &origin, NODE, Gates::default()) {
             let message = error.to_string();
             assert!(!message.is_empty() && !message.contains('\n'), "{message:?}");
         }

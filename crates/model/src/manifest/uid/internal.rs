@@ -41,11 +41,6 @@ fn shape_spec(spec: &mut Map<String, Value>) {
     if let Some(context) = context.as_object_mut() {
         context.extend(moved);
     }
-    if let Some(grace) = spec.get_mut("terminationGracePeriodSeconds")
-        && grace.as_i64().is_some_and(|seconds| seconds < 0)
-    {
-        *grace = 1.into();
-    }
     pod_amounts::fill_in(spec);
 }
 

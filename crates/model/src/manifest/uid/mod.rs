@@ -27,7 +27,7 @@ mod pod_amounts;
 mod print;
 #[cfg(test)]
 mod tests;
-mod types;
+pub(super) mod types;
 
 use std::fmt;
 

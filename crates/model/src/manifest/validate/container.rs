@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::super::error::{Problems, quoted};
-use super::{env, hooks, mounts, names, one_of, ports, resources, restarts, security};
+use super::{env, hooks, mounts, names, one_of, ports, resize, resources, restarts, security};
 use crate::api::{Container, PodSpec};
-use crate::image;
 use crate::roster::{Role, init_role};
 
 pub(super) fn check_all(spec: &PodSpec, problems: &mut Problems) {
@@ -27,7 +26,10 @@ pub(super) fn check_all(spec: &PodSpec, problems: &mut Problems) {
         restarts::check(&path, container, problems);
         match init_role(container) {
             Role::Sidecar => hooks::check(&path, container, spec, problems),
-            _ => hooks::refuse(&path, container, problems),
+            _ => {
+                hooks::refuse(&path, container, problems);
+                resize::refuse_restarts(&path, container, problems);
+            }
         }
     }
     if spec.ephemeral_containers.as_ref().is_some_and(|list| !list.is_empty()) {
@@ -49,13 +51,13 @@ fn check_name<'a>(path: &str, name: &'a str, seen: &mut BTreeSet<&'a str>, probl
 }
 
 fn check(path: &str, container: &Container, spec: &PodSpec, problems: &mut Problems) {
+    // Whether it is the name of an image is found out, and told, when the container is to start.
     match container.image.as_deref().unwrap_or_default() {
         "" => problems.add(format!("{path}.image"), "required"),
-        reference => {
-            if let Err(error) = image::validate(reference) {
-                problems.add(format!("{path}.image"), error.to_string());
-            }
+        image if image.trim() != image => {
+            problems.add(format!("{path}.image"), "must not have leading or trailing whitespace");
         }
+        _ => {}
     }
     let pull = ["Always", "IfNotPresent", "Never"];
     one_of(format!("{path}.imagePullPolicy"), container.image_pull_policy.as_deref(), &pull, problems);
@@ -66,6 +68,7 @@ fn check(path: &str, container: &Container, spec: &PodSpec, problems: &mut Probl
     mounts::check(path, container, spec, problems);
     mounts::check_devices(path, container, spec, problems);
     resources::check(path, container.resources.as_ref(), problems);
+    resize::check(path, container, spec, problems);
     if let Some(context) = container.security_context.as_ref() {
         let host_users = spec.host_users.unwrap_or(true);
         security::check(&format!("{path}.securityContext"), context, host_users, problems);

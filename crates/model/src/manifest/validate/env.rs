@@ -37,7 +37,7 @@ pub(super) fn check(path: &str, container: &Container, spec: &PodSpec, problems:
     }
 }
 
-/// What is in the source is not looked at: a static pod may not name one (see `references`).
+/// What is in the source is not looked at: as a rule, a static pod may not name one (see `references`).
 fn check_many(path: &str, source: &EnvFromSource, problems: &mut Problems) {
     if let Some(prefix) = source.prefix.as_deref().filter(|prefix| !prefix.is_empty())
         && let Err(rule) = names::env_name(prefix)

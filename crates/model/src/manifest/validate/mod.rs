@@ -1,7 +1,8 @@
 //! What the API server would have refused: the rules of v1.36 for creating a pod, as far as they concern a static pod.
 //!
-//! Fields that this version does not run (see `supported`) and those that a static pod may not have (see `references`)
-//! are not checked here: they are refused as a whole.
+//! Fields that this version does not run (see `supported`) are not checked here: they are refused as a whole.
+//! Nor is what names objects of the API (see `references`): where a gate allows it, the pod waits for what is
+//! not there.
 
 mod container;
 mod env;
@@ -14,19 +15,21 @@ mod network_volumes;
 mod paths;
 mod pod;
 mod ports;
+mod resize;
 mod resources;
 mod restarts;
 mod security;
 mod volumes;
 
+use super::Gates;
 use super::error::{Problems, quoted};
 use crate::api::Pod;
 
-pub(super) fn check(pod: &Pod, node_name: &str) -> Problems {
+pub(super) fn check(pod: &Pod, node_name: &str, gates: Gates) -> Problems {
     let mut problems = Problems::default();
     metadata::check(&pod.metadata, node_name, &mut problems);
     if let Some(spec) = pod.spec.as_ref() {
-        pod::check(spec, &mut problems);
+        pod::check(spec, gates, &mut problems);
         volumes::check_all(spec, &mut problems);
         container::check_all(spec, &mut problems);
     }

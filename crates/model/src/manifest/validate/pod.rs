@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use super::super::Gates;
 use super::super::error::{Problems, quoted};
 use super::{metadata, names, one_of, resources, security};
 use crate::api::{PodDNSConfig, PodSpec, Toleration};
@@ -10,7 +11,7 @@ const MAX_NAMESERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
 const MAX_SEARCH_CHARS: usize = 2048;
 
-pub(super) fn check(spec: &PodSpec, problems: &mut Problems) {
+pub(super) fn check(spec: &PodSpec, gates: Gates, problems: &mut Problems) {
     one_of(
         "spec.restartPolicy".into(),
         spec.restart_policy.as_deref(),
@@ -27,9 +28,6 @@ pub(super) fn check(spec: &PodSpec, problems: &mut Problems) {
         &["linux", "windows"],
         problems,
     );
-    if let Some(seconds) = spec.termination_grace_period_seconds.filter(|seconds| *seconds < 0) {
-        problems.add("spec.terminationGracePeriodSeconds", format!("{seconds} is below 0"));
-    }
     if let Some(seconds) = spec.active_deadline_seconds.filter(|s| !(1..=i64::from(i32::MAX)).contains(s)) {
         let message = format!("{seconds} is not between 1 and {}", i32::MAX);
         problems.add("spec.activeDeadlineSeconds", message);
@@ -53,19 +51,25 @@ pub(super) fn check(spec: &PodSpec, problems: &mut Problems) {
             problems.add(format!("spec.{name}"), "forbidden when `hostUsers` is false");
         }
     }
-    host_names(spec, problems);
-    dns(spec, problems);
+    host_names(spec, gates, problems);
+    dns(spec, gates, problems);
     metadata::labels("spec.nodeSelector", spec.node_selector.iter().flatten(), problems);
     for (index, toleration) in spec.tolerations.iter().flatten().enumerate() {
         check_toleration(&format!("spec.tolerations[{index}]"), toleration, problems);
     }
     if let Some(context) = spec.security_context.as_ref() {
-        security::check_pod("spec.securityContext", context, problems);
+        security::check_pod("spec.securityContext", context, gates, problems);
+    }
+    if let Some(class) = spec.runtime_class_name.as_deref()
+        && let Err(rule) = names::dns_subdomain(class)
+    {
+        problems.add("spec.runtimeClassName", format!("{} {rule}", quoted(class)));
     }
     resources::check_pod(spec, problems);
+    resources::check_overhead(spec, problems);
 }
 
-fn host_names(spec: &PodSpec, problems: &mut Problems) {
+fn host_names(spec: &PodSpec, gates: Gates, problems: &mut Problems) {
     for (path, name) in [("spec.hostname", &spec.hostname), ("spec.subdomain", &spec.subdomain)] {
         if let Some(name) = name.as_deref().filter(|name| !name.is_empty())
             && let Err(rule) = names::dns_label(name)
@@ -78,7 +82,7 @@ fn host_names(spec: &PodSpec, problems: &mut Problems) {
     }
     for (index, alias) in spec.host_aliases.iter().flatten().enumerate() {
         let path = format!("spec.hostAliases[{index}]");
-        ip(format!("{path}.ip"), &alias.ip, problems);
+        ip(format!("{path}.ip"), &alias.ip, gates, problems);
         for (index, name) in alias.hostnames.iter().flatten().enumerate() {
             if let Err(rule) = names::dns_subdomain(name) {
                 problems.add(format!("{path}.hostnames[{index}]"), format!("{} {rule}", quoted(name)));
@@ -103,30 +107,48 @@ fn check_hostname_override(name: &str, spec: &PodSpec, problems: &mut Problems) 
     }
 }
 
-pub(super) fn ip(path: String, text: &str, problems: &mut Problems) {
-    if text.parse::<IpAddr>().is_err() {
-        problems.add(path, format!("{} is not an IP address", quoted(text)));
-    }
+/// Upstream refuses addresses that programs read in more than one way, unless a gate is off.
+fn ip(path: String, text: &str, gates: Gates, problems: &mut Problems) {
+    let rule = match text.parse::<IpAddr>() {
+        Ok(IpAddr::V6(v6)) if v6.to_ipv4_mapped().is_some() && !gates.any_address => {
+            "must not be an IPv4-mapped IPv6 address"
+        }
+        Ok(_) => return,
+        Err(_) if without_leading_zeros(text).parse::<IpAddr>().is_err() => "is not an IP address",
+        Err(_) if gates.any_address => return,
+        Err(_) => "must not have leading 0s",
+    };
+    problems.add(path, format!("{} {rule}", quoted(text)));
 }
 
-fn dns(spec: &PodSpec, problems: &mut Problems) {
+/// `010.0.0.1` as `10.0.0.1`, also at the end of an IPv6 address.
+fn without_leading_zeros(text: &str) -> String {
+    let short = |part: &str| match part.trim_start_matches('0') {
+        "" if !part.is_empty() => "0".to_owned(),
+        rest => rest.to_owned(),
+    };
+    let group = |group: &str| group.split('.').map(short).collect::<Vec<_>>().join(".");
+    text.split(':').map(group).collect::<Vec<_>>().join(":")
+}
+
+fn dns(spec: &PodSpec, gates: Gates, problems: &mut Problems) {
     let nameservers = spec.dns_config.as_ref().and_then(|config| config.nameservers.as_ref());
     if spec.dns_policy.as_deref() == Some("None") && nameservers.is_none_or(|servers| servers.is_empty()) {
         problems.add("spec.dnsConfig.nameservers", "at least one is required with dnsPolicy `None`");
     }
     if let Some(config) = spec.dns_config.as_ref() {
-        dns_config(config, problems);
+        dns_config(config, gates, problems);
     }
 }
 
-fn dns_config(config: &PodDNSConfig, problems: &mut Problems) {
+fn dns_config(config: &PodDNSConfig, gates: Gates, problems: &mut Problems) {
     let nameservers = config.nameservers.as_deref().unwrap_or_default();
     if nameservers.len() > MAX_NAMESERVERS {
         let message = format!("{} nameservers; the limit is {MAX_NAMESERVERS}", nameservers.len());
         problems.add("spec.dnsConfig.nameservers", message);
     }
     for (index, server) in nameservers.iter().enumerate() {
-        ip(format!("spec.dnsConfig.nameservers[{index}]"), server, problems);
+        ip(format!("spec.dnsConfig.nameservers[{index}]"), server, gates, problems);
     }
     let searches = config.searches.as_deref().unwrap_or_default();
     if searches.len() > MAX_SEARCHES {

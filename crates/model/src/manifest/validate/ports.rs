@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::super::error::{Problems, quoted};
-use super::{names, one_of, pod};
+use super::{names, one_of};
 use crate::api::{Container, ContainerPort, PodSpec};
 
 /// Number, protocol and address of a port of the node.
@@ -49,6 +49,7 @@ fn check_container<'a>(
     }
 }
 
+/// `hostIP` may be any text, as upstream has it: the runtime is the one to understand it.
 fn check(path: &str, port: &ContainerPort, host_network: bool, problems: &mut Problems) {
     let in_range = |number: i32| (1..=65535).contains(&number);
     if port.container_port == 0 {
@@ -72,8 +73,5 @@ fn check(path: &str, port: &ContainerPort, host_network: bool, problems: &mut Pr
         && let Err(rule) = names::port_name(name)
     {
         problems.add(format!("{path}.name"), format!("{} {rule}", quoted(name)));
-    }
-    if let Some(address) = port.host_ip.as_deref().filter(|address| !address.is_empty()) {
-        pod::ip(format!("{path}.hostIP"), address, problems);
     }
 }

@@ -13,8 +13,20 @@ use crate::quantity::Quantity;
 type Amounts<'a> = BTreeMap<&'a str, Quantity>;
 
 pub(super) fn check(path: &str, resources: Option<&ResourceRequirements>, problems: &mut Problems) {
-    let Some(resources) = resources else { return };
-    let path = format!("{path}.resources");
+    if let Some(resources) = resources {
+        check_lists(format!("{path}.resources"), resources, problems);
+    }
+}
+
+/// What the pod costs besides its containers is checked as a container's limits are.
+pub(super) fn check_overhead(spec: &PodSpec, problems: &mut Problems) {
+    if let Some(overhead) = spec.overhead.as_ref() {
+        let resources = ResourceRequirements { limits: Some(overhead.clone()), ..Default::default() };
+        check_lists("spec.overhead".to_owned(), &resources, problems);
+    }
+}
+
+fn check_lists(path: String, resources: &ResourceRequirements, problems: &mut Problems) {
     let (limits, requests) = both(&path, resources, check_name, problems);
     let names = || limits.keys().chain(requests.keys());
     if names().any(|name| is_huge_page(name)) && !names().any(|name| matches!(*name, "cpu" | "memory")) {
@@ -67,13 +79,13 @@ fn both<'a>(
     for (name, request) in &requests {
         let path = format!("{path}.requests[{}]", key(name));
         match limits.get(name) {
-            Some(limit) if is_huge_page(name) && request != limit => {
+            Some(limit) if is_given_whole(name) && request != limit => {
                 problems.add(path, format!("{request} must be equal to the limit of {limit}"));
             }
             Some(limit) if request > limit => {
                 problems.add(path, format!("{request} is above the limit of {limit}"));
             }
-            None if is_huge_page(name) => {
+            None if is_given_whole(name) => {
                 problems.add(path, "Limit must be set for non overcommitable resources");
             }
             _ => {}
@@ -84,6 +96,16 @@ fn both<'a>(
 
 fn is_huge_page(name: &str) -> bool {
     name.starts_with("hugepages-")
+}
+
+/// What is not Kubernetes' own: counted in whole pieces.
+fn is_extended(name: &str) -> bool {
+    name.contains('/') && !name.contains("kubernetes.io/")
+}
+
+/// Nobody else may have what one container asks for, so its request is its limit.
+fn is_given_whole(name: &str) -> bool {
+    is_huge_page(name) || is_extended(name)
 }
 
 /// The amounts of one list that make sense; the others become problems.
@@ -108,6 +130,8 @@ fn amounts<'a>(
                 if !is_whole_pages(name, amount) {
                     let message = format!("{} is not positive integer multiple of {name}", quoted(&text.0));
                     problems.add(path, message);
+                } else if is_extended(name) && !amount.is_whole() {
+                    problems.add(path, format!("{} must be an integer", quoted(&text.0)));
                 }
                 amounts.insert(name.as_str(), amount);
             }
@@ -134,7 +158,11 @@ fn check_pod_name(name: &str) -> names::Check {
 fn check_name(name: &str) -> names::Check {
     names::qualified(name)?;
     let known = matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-");
-    if known || name.contains('/') {
+    // Quotas put their prefix before such a name, and it has to stay a name then.
+    let in_quotas = format!("requests.{name}");
+    if is_extended(name) && (name.starts_with("requests.") || names::qualified(&in_quotas).is_err()) {
+        Err("doesn't follow extended resource name standard")
+    } else if known || name.contains('/') {
         Ok(())
     } else {
         Err(

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::super::Gates;
 use super::super::error::{Problems, quoted};
 use super::{id, one_of};
 use crate::api::{AppArmorProfile, PodSecurityContext, SeccompProfile, SecurityContext, Sysctl};
@@ -9,7 +10,7 @@ use crate::api::{AppArmorProfile, PodSecurityContext, SeccompProfile, SecurityCo
 const MAX_SYSCTL_BYTES: usize = 253;
 const MAX_APPARMOR_BYTES: usize = 4095;
 
-pub(super) fn check_pod(path: &str, context: &PodSecurityContext, problems: &mut Problems) {
+pub(super) fn check_pod(path: &str, context: &PodSecurityContext, gates: Gates, problems: &mut Problems) {
     id(format!("{path}.runAsUser"), context.run_as_user, problems);
     id(format!("{path}.runAsGroup"), context.run_as_group, problems);
     id(format!("{path}.fsGroup"), context.fs_group, problems);
@@ -20,6 +21,9 @@ pub(super) fn check_pod(path: &str, context: &PodSecurityContext, problems: &mut
     }
     let policy = context.supplemental_groups_policy.as_deref();
     one_of(format!("{path}.supplementalGroupsPolicy"), policy, &["Merge", "Strict"], problems);
+    let policies: &[&str] = if gates.selinux_mount { &["MountOption", "Recursive"] } else { &["Recursive"] };
+    let policy = context.se_linux_change_policy.as_deref();
+    one_of(format!("{path}.seLinuxChangePolicy"), policy, policies, problems);
     seccomp(&format!("{path}.seccompProfile"), context.seccomp_profile.as_ref(), problems);
     apparmor(&format!("{path}.appArmorProfile"), context.app_armor_profile.as_ref(), problems);
     sysctls(&format!("{path}.sysctls"), context.sysctls.as_deref().unwrap_or_default(), problems);

@@ -228,6 +228,19 @@ async fn a_pod_that_cannot_be_understood_holds_up_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_is_not_understood_any_more_goes_when_it_is_deleted() {
+    let mut rig = Rig::at_work().await;
+    rig.api.put("pods", pod("web", "a"));
+    assert_eq!(rig.told().await, ["Add web"]);
+    let mut spoilt = pod("web", "a");
+    spoilt["spec"]["containers"] = json!("x");
+    rig.api.put("pods", spoilt);
+    assert_eq!(rig.told().await, [""; 0]);
+    rig.api.delete("pods", "shop", "web");
+    assert_eq!(rig.told().await, ["Remove web"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_that_asks_for_too_much_comes_with_the_reason() {
     let mut rig = Rig::at_work().await;
     let mut asking = pod("web", "a");

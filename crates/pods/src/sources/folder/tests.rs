@@ -110,6 +110,57 @@ async fn a_manifest_that_is_deleted_and_put_back_at_once_begins_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_manifest_that_is_moved_out_and_back_at_once_begins_again() {
+    let disk = new_disk();
+    disk.put(file("web"), manifest("web"));
+    disk.put_folder("/elsewhere");
+    let mut rig = started(&disk).await;
+    for away in ["/elsewhere/web", &format!("{FOLDER}/.web")] {
+        disk.rename(file("web"), away).unwrap();
+        disk.rename(away, file("web")).unwrap();
+        assert_eq!(rig.told().await, ["File Remove web-n1", "File Add web-n1"], "{away}");
+    }
+    // A move inside the folder does not make up for one out of it.
+    disk.rename(file("web"), "/elsewhere/web").unwrap();
+    disk.rename("/elsewhere/web", file("web")).unwrap();
+    disk.rename(file("web"), file("web~")).unwrap();
+    disk.rename(file("web~"), file("web")).unwrap();
+    assert_eq!(rig.told().await, ["File Remove web-n1", "File Add web-n1"]);
+    assert_eq!(rig.told_within(Duration::from_secs(60)).await, EMPTY);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pinned_uid_is_updated_in_place_unless_its_manifest_was_gone() {
+    let pinned = |image: &str| {
+        let uid = "metadata:\n  uid: 6ea9b0a0-6f7c-4a5e-9a3f-000000000001\n";
+        with_image("web", image).replace("metadata:\n", uid)
+    };
+    let disk = new_disk();
+    disk.put(file("web"), pinned("busybox:1"));
+    let mut rig = started(&disk).await;
+    disk.put(file("web"), pinned("busybox:2"));
+    assert_eq!(rig.told().await, ["File Update web-n1"]);
+    disk.remove(file("web"));
+    disk.put(file("web"), pinned("busybox:3"));
+    assert_eq!(rig.told().await, ["File Remove web-n1", "File Add web-n1"]);
+    assert_eq!(rig.images(), ["busybox:3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_whose_target_is_deleted_takes_its_pod_along() {
+    let disk = new_disk();
+    disk.put("/elsewhere/web", manifest("web"));
+    disk.put_link(file("web"), "/elsewhere/web");
+    let mut rig = started(&disk).await;
+    assert_eq!(rig.names(), ["web-n1"]);
+    disk.remove("/elsewhere/web");
+    // Nobody watches that place: the next check finds out.
+    assert_eq!(rig.told_within(Duration::from_secs(21)).await, ["File Remove web-n1"]);
+    disk.put("/elsewhere/web", manifest("web"));
+    assert_eq!(rig.told_within(Duration::from_secs(21)).await, ["File Add web-n1"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_periodic_check_in_the_middle_of_a_save_does_not_remove_the_pod() {
     let disk = new_disk();
     disk.put(file("web"), manifest("web"));

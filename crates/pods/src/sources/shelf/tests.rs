@@ -7,7 +7,7 @@ use super::*;
 const EIO: i32 = 5;
 
 fn shelf(disk: &FakeFiles) -> Shelf {
-    Shelf::new(FOLDER.into(), Source::File, "n1".to_owned(), Arc::new(disk.clone()))
+    Shelf::new(FOLDER.into(), Source::File, "n1".to_owned(), Gates::default(), Arc::new(disk.clone()))
 }
 
 /// Looks at everything and says what was said, a mark for the level in front.
@@ -65,7 +65,7 @@ async fn bad_input_is_one_line_that_names_file_and_field() {
     check_text("a README", "just words", &["apiVersion"]).await;
     check_text("another kind", "apiVersion: apps/v1\nkind: Deployment", &["kind", "Deployment"]).await;
     check_text("a wrong type", &with_image("web", "[1]"), &["spec.containers[0].image"]).await;
-    check_text("a bad image", &with_image("web", "'busy box'"), &["spec.containers[0].image"]).await;
+    check_text("a bad image", &with_image("web", "' busybox'"), &["spec.containers[0].image"]).await;
     check_text("a bad name", &manifest("Web_1"), &["metadata.name"]).await;
     let secret = manifest("web") + "  volumes:\n  - name: v\n    secret: {secretName: s}\n";
     check_text("a reference", &secret, &["spec.volumes[0]"]).await;
@@ -121,6 +121,41 @@ async fn a_manifest_that_goes_bad_keeps_its_pod_until_it_is_good_or_gone() {
     assert_eq!(pods(&mut shelf), ["web-n1"]);
     said(&mut shelf).await;
     assert_eq!(pods(&mut shelf), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_to_nowhere_is_believed_when_seen_twice_and_a_failing_disk_is_not() {
+    let disk = new_disk();
+    let path = format!("{FOLDER}/web.yaml");
+    disk.put("/elsewhere", manifest("web"));
+    disk.put_link(&path, "/elsewhere");
+    let mut shelf = shelf(&disk);
+    assert_eq!(said(&mut shelf).await, [""; 0]);
+    disk.remove("/elsewhere");
+    disk.add_fault(FileFault::on("kind", "web.yaml", FileFaultKind::Errno(EIO)));
+    for _ in 0..3 {
+        said(&mut shelf).await;
+        assert_eq!(pods(&mut shelf), ["web-n1"]);
+    }
+    disk.clear_faults();
+    assert_eq!(said(&mut shelf).await, [""; 0]);
+    assert_eq!(pods(&mut shelf), ["web-n1"]);
+    let expected = format!("W manifest `{path}` is not used: it is a link that leads nowhere");
+    assert_eq!(said(&mut shelf).await, [expected]);
+    assert_eq!(pods(&mut shelf), [""; 0]);
+    assert_eq!(said(&mut shelf).await, [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gate_lets_manifests_name_objects_of_the_api() {
+    let disk = new_disk();
+    let secret = manifest("web") + "  volumes:\n  - name: v\n    secret: {secretName: s}\n";
+    disk.put(format!("{FOLDER}/web.yaml"), secret);
+    let gates = Gates { may_refer: true, ..Gates::default() };
+    let files = Arc::new(disk.clone());
+    let mut shelf = Shelf::new(FOLDER.into(), Source::File, "n1".to_owned(), gates, files);
+    assert_eq!(said(&mut shelf).await, [""; 0]);
+    assert_eq!(pods(&mut shelf), ["web-n1"]);
 }
 
 #[tokio::test(start_paused = true)]

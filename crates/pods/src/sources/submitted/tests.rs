@@ -55,7 +55,7 @@ async fn what_is_refused_changes_nothing() {
     rig.told().await;
     let cases = [
         ("web", "a: [".to_owned(), ""),
-        ("web", with_image("web", "'busy box'"), "spec.containers[0].image: "),
+        ("web", with_image("web", "' busybox'"), "spec.containers[0].image: "),
         (
             "other",
             manifest("web"),

@@ -86,13 +86,13 @@ async fn problems_name_the_url_and_the_field_and_no_password() {
         Outlet::new(sender, clock, std::sync::Arc::new(super::super::testing::Heard::default()))
     };
     let url = "https://me:secret@manifests.example/pods?x=a@b".to_owned();
-    let mut poll = Poll { url, node_name: "n1".to_owned(), seen: None };
+    let mut poll = Poll { url, node_name: "n1".to_owned(), gates: Gates::default(), seen: None };
     let mut problem = async |status, line: &str, body: String| {
         let fetched = Fetched { status, status_line: line.to_owned(), body: body.into_bytes() };
         poll.state(Ok(fetched), &outlet).await.unwrap().unwrap_err()
     };
     let shown = "`https://manifests.example/pods?x=a@b`";
     assert_eq!(problem(404, "404 Not Found", String::new()).await, format!("{shown}: 404 Not Found"));
-    let bad_image = problem(200, "200 OK", with_image("web", "'busy box'")).await;
+    let bad_image = problem(200, "200 OK", with_image("web", "' busybox'")).await;
     assert!(bad_image.starts_with(&format!("{shown}: spec.containers[0].image: ")), "{bad_image}");
 }
