@@ -101,3 +101,33 @@ impl Wanted {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(addresses: &[(&str, &str)], dns_only: bool) -> Option<String> {
+        let address = |(type_, address): &(&str, &str)| NodeAddress {
+            type_: (*type_).to_owned(),
+            address: (*address).to_owned(),
+        };
+        let addresses: Vec<_> = addresses.iter().map(address).collect();
+        let names = Names::server("vm-1", &addresses, dns_only)?;
+        Some(format!("{:?} {:?}", names.dns, names.addresses))
+    }
+
+    #[test]
+    fn a_server_is_named_as_its_node_is() {
+        let in_a_cloud = [
+            ("InternalIP", "10.0.0.5"),
+            ("InternalDNS", "vm-1.c.proj.internal"),
+            ("Hostname", "vm-1.c.proj.internal"),
+            ("ExternalDNS", "vm-1.example.com"),
+        ];
+        let expected = r#"{"vm-1.c.proj.internal", "vm-1.example.com"} {10.0.0.5}"#;
+        assert_eq!(asked(&in_a_cloud, false).as_deref(), Some(expected));
+        assert_eq!(asked(&[("Hostname", "vm-1")], false), None);
+        assert_eq!(asked(&[("Hostname", "vm-1")], true).as_deref(), Some(r#"{"vm-1"} {}"#));
+        assert_eq!(asked(&[], true), None);
+    }
+}

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crablet_planner::pod::SwapControl;
+use rustix::mount::{FsOpenFlags, fsconfig_set_flag, fsopen};
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 
@@ -18,6 +19,8 @@ pub struct Machine {
     /// As cgroups name them, from small to large: `2MB`, `1GB`.
     pub hugepage_sizes: Vec<String>,
     pub swap_control: SwapControl,
+    /// Swap is on, and the kernel cannot keep volumes in memory out of it.
+    pub volumes_may_swap: bool,
     /// One hierarchy for all controllers.
     pub cgroup_v2: bool,
     /// Major and minor; `None` where the kernel does not tell.
@@ -40,6 +43,8 @@ impl Machine {
             selinux_enabled: Path::new("/sys/fs/selinux/enforce").exists(),
             hugepage_sizes: hugepage_sizes(),
             swap_control: swap_control(),
+            volumes_may_swap: has_swap(&fs::read_to_string("/proc/swaps").unwrap_or_default())
+                && !tmpfs_without_swap(),
             cgroup_v2: Path::new(CGROUPS).join("cgroup.controllers").exists(),
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease").ok().and_then(|t| release(&t)),
             apparmor: apparmor(),
@@ -90,6 +95,16 @@ fn swap_control() -> SwapControl {
     if file.exists() { SwapControl::Together } else { SwapControl::Absent }
 }
 
+/// A heading, and a line for each swap area that is on.
+fn has_swap(swaps: &str) -> bool {
+    swaps.trim().lines().count() > 1
+}
+
+/// Asks the kernel, without a mount: older ones do not know the option, and none allows it in a user namespace.
+fn tmpfs_without_swap() -> bool {
+    fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC).and_then(|fs| fsconfig_set_flag(fs, "noswap")).is_ok()
+}
+
 fn size_name(kib: u64) -> String {
     match kib {
         kib if kib % (1 << 20) == 0 => format!("{}GB", kib >> 20),
@@ -118,7 +133,13 @@ fn thermal_files() -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{memory, release, size_name};
+    use super::{has_swap, memory, release, size_name};
+
+    #[test]
+    fn swap_is_on_where_there_is_an_area() {
+        assert!(has_swap("Filename Type Size Used Priority\n/dev/sda2 partition 1 0 -2\n"));
+        assert!(!has_swap("Filename Type Size Used Priority\n") && !has_swap(""));
+    }
 
     #[test]
     fn huge_pages_are_named_as_cgroups_do() {

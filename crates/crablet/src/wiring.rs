@@ -48,6 +48,7 @@ use crablet_cri::Runtime;
 use crablet_cri::client::{CriClient, Timeouts};
 use crablet_host::{Clock, Files, LinuxFiles, SystemClock};
 use crablet_model::events::NodeEvent;
+use crablet_model::names::event_reason;
 use crablet_node::{LinuxNodeHost, NodeEvents, NodeHost, NodeView};
 use crablet_planner::pod::NodeFacts;
 use crablet_pods::PlanFn;
@@ -79,7 +80,7 @@ use figured::Figured;
 use images::{credential_providers, image_pulls, image_settings, service_accounts};
 pub use listeners::{Healthz, Listeners};
 pub use main_port::MainPort;
-use neighbours::{RealCgroups, TheVolumes};
+use neighbours::{Events, RealCgroups, TheVolumes};
 use node::NodeSide;
 use outside::Outside;
 use served::{ServedManifests, ServedPulls, ServedView};
@@ -88,6 +89,9 @@ use settings::{folders, node_facts, selinux, set_changeable, source_settings};
 /// How often the runtime is asked how it is: by a node that others rely on, and by one that stands alone.
 const STATUS_PACE_JOINED: Duration = Duration::from_secs(10);
 const STATUS_PACE_ALONE: Duration = Duration::from_secs(60);
+/// Said of a node with swap whose kernel cannot keep volumes in memory out of it.
+const VOLUMES_MAY_SWAP: &str = "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, \
+    emptyDirs, etc.) might be swapped to disk and should no longer be considered secure.";
 /// Hints that wait for the registry, which takes them in microseconds.
 const HINTS: usize = 256;
 
@@ -167,8 +171,8 @@ impl Agent {
         let view = Arc::new(View::default());
         let outside = Outside::start(settings, &ports, &mut seeds, &mut tasks);
         let events = outside.events.clone();
-        // The first that the cluster hears of an agent that has started.
-        NodeEvents::emit(&*events, NodeEvent::normal("Starting", "Starting kubelet."));
+        first_words(&ports.machine, &events);
+        ports.cgroups.tell(events.clone());
         if let Some(path) = settings.resolv_conf.clone() {
             let (domain, files) = (settings.cluster_domain.clone(), ports.files.clone());
             tasks.spawn(resolver::check(path, domain, files, events.clone()));
@@ -406,5 +410,14 @@ impl Agent {
             Some(Err(error)) => anyhow::anyhow!("a part of the agent broke: {error}"),
             Some(Ok(())) | None => anyhow::anyhow!("a part of the agent ended by itself"),
         }
+    }
+}
+
+/// The first that the cluster hears of an agent that has started.
+fn first_words(machine: &Machine, events: &Events) {
+    NodeEvents::emit(events, NodeEvent::normal(event_reason::STARTING, "Starting kubelet."));
+    if machine.volumes_may_swap {
+        let reason = event_reason::POSSIBLE_MEMORY_BACKED_VOLUMES_ON_DISK;
+        NodeEvents::emit(events, NodeEvent::warning(reason, VOLUMES_MAY_SWAP));
     }
 }

@@ -19,6 +19,9 @@ pub struct NodeView {
     pub uid: Option<String>,
     /// All its addresses, internal ones before external ones.
     pub host_ips: Vec<IpAddr>,
+    /// All that the Node object says of its addresses, names included. Empty while there is none: a certificate is
+    /// for names that the cluster knows.
+    pub addresses: Vec<api::NodeAddress>,
     pub allocatable: BTreeMap<String, Quantity>,
     pub pod_cidrs: Vec<String>,
     pub labels: BTreeMap<String, String>,
@@ -197,6 +200,7 @@ impl From<Slim> for NodeView {
         Self {
             uid: node.metadata.uid,
             host_ips: internal(node.status.addresses.iter().map(|a| (a.type_.as_str(), a.address.as_str()))),
+            addresses: node.status.addresses,
             allocatable: parsed(Some(&node.status.allocatable)),
             pod_cidrs: if cidrs.is_empty() && !node.spec.pod_cidr.is_empty() {
                 vec![node.spec.pod_cidr]

@@ -30,6 +30,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::view::{RuntimeSummary, View};
 
+#[cfg(test)]
+mod tests;
+
 /// The slow relist beside a working event stream.
 const SAFETY_RELIST: Duration = Duration::from_secs(60);
 /// Without a stream: the pace right after a change, and at rest. Upstream's is one second always.
@@ -81,6 +84,10 @@ pub struct RuntimeHealth {
     pub status: Option<RuntimeStatus>,
     /// Why it cannot be reached, if it cannot.
     pub lost: Option<String>,
+    /// When it listed all its pods last. Kept up to date without a word to those who listen.
+    pub listed: Option<Instant>,
+    /// It has not listed them since it was lost or failed to, however well it says it is.
+    pub unlisted: bool,
 }
 
 /// What the last relist saw of a pod: ids with their states.
@@ -89,6 +96,8 @@ type Seen = BTreeMap<PodUid, Vec<(String, ListedState)>>;
 enum Ended {
     /// The runtime cannot be reached.
     Lost(CriError),
+    /// It does not list its pods.
+    Unlisted(CriError),
     /// The registry has gone: the agent ends.
     Unwanted,
 }
@@ -108,6 +117,7 @@ impl Pleg {
             match self.session(&mut seen).await {
                 Ended::Unwanted => return,
                 Ended::Lost(error) => self.lost(&error),
+                Ended::Unlisted(error) => self.unlisted(&error),
             }
             if began.elapsed() > RECONNECT_MAX {
                 pause = RECONNECT_FIRST;
@@ -225,8 +235,9 @@ impl Pleg {
 
     /// Lists everything and tells what changed. Returns whether anything did.
     async fn relist(&self, seen: &mut Option<Seen>, tell_always: bool) -> Result<bool, Ended> {
-        let sandboxes = deadline(self.runtime.list_sandboxes(None)).await?;
-        let containers = deadline(self.runtime.list_containers(None)).await?;
+        let sandboxes = deadline(self.runtime.list_sandboxes(None)).await.map_err(Ended::Unlisted)?;
+        let containers = deadline(self.runtime.list_containers(None)).await.map_err(Ended::Unlisted)?;
+        self.listed();
         let mut pods = BTreeMap::new();
         let mut now: Seen = BTreeMap::new();
         for sandbox in sandboxes {
@@ -274,7 +285,6 @@ impl Pleg {
         let (network_ready, message, handlers) =
             (status.is_ready(), status.message(), status.handlers.clone());
         let network_problem = status.network_problem.clone();
-        self.view.set_runtime(RuntimeSummary { ready: network_ready, message: message.clone() });
         self.tell_health(version, status);
         let known = self.node.borrow().clone();
         let fresh_name = version.map(|v| &v.runtime_name).filter(|n| **n != known.runtime_name);
@@ -303,7 +313,19 @@ impl Pleg {
             // Workers that gave up on an unreachable runtime wait for this.
             self.node.send_modify(|_| {});
         }
+        self.show_runtime();
         Ok(())
+    }
+
+    /// How the runtime says that it is. Not before it has listed its pods: one that hangs there answers this all
+    /// the same.
+    fn show_runtime(&self) {
+        if self.health.borrow().unlisted {
+            return;
+        }
+        let node = self.node.borrow().clone();
+        let (ready, message) = (node.network_ready, node.network_message.clone());
+        self.view.set_runtime(RuntimeSummary { ready, message });
     }
 
     fn tell_health(&self, version: Option<&RuntimeVersion>, status: RuntimeStatus) {
@@ -312,23 +334,50 @@ impl Pleg {
                 Some(v) => format!("{}://{}", v.runtime_name, v.runtime_version),
                 None => health.version.clone(),
             };
-            let fresh = RuntimeHealth { version, status: Some(status), lost: None };
+            let fresh = RuntimeHealth { version, status: Some(status), lost: None, ..health.clone() };
             let is_new = fresh != *health;
             *health = fresh;
             is_new
         });
     }
 
+    fn listed(&self) {
+        let mut is_news = false;
+        self.health.send_if_modified(|health| {
+            health.listed = Some(Instant::now());
+            is_news = std::mem::take(&mut health.unlisted);
+            is_news
+        });
+        if is_news {
+            self.show_runtime();
+        }
+    }
+
+    fn unlisted(&self, error: &CriError) {
+        self.health.send_if_modified(|health| !std::mem::replace(&mut health.unlisted, true));
+        self.show_lost(error);
+    }
+
     fn lost(&self, error: &CriError) {
-        let message = format!("container runtime is down: {error}");
-        self.health.send_if_modified(|health| health.lost.replace(message.clone()).is_none());
+        self.health.send_if_modified(|health| {
+            health.unlisted = true;
+            health.lost.replace(down(error)).is_none()
+        });
+        self.show_lost(error);
+    }
+
+    fn show_lost(&self, error: &CriError) {
         tracing::error!(
             endpoint = self.endpoint, %error,
             "container runtime cannot be reached; is it running, and is --container-runtime-endpoint its socket? \
              running containers are not touched, and work goes on when it is back"
         );
-        self.view.set_runtime(RuntimeSummary { ready: false, message });
+        self.view.set_runtime(RuntimeSummary { ready: false, message: down(error) });
     }
+}
+
+fn down(error: &CriError) -> String {
+    format!("container runtime is down: {error}")
 }
 
 async fn deadline<T>(call: impl Future<Output = crablet_cri::Result<T>>) -> crablet_cri::Result<T> {

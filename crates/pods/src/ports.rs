@@ -8,6 +8,8 @@ use crablet_model::cgroup::limits::{CgroupLimits, CgroupNow};
 use crablet_model::{PodRef, PodUid, api};
 use crablet_planner::pod::config::{MountedVolume, SubPath};
 
+use crate::events::EventSink;
+
 /// Why the node cannot have a pod, found out only after it was let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -34,6 +36,8 @@ pub trait PodVolumes: Send + Sync + 'static {
 /// The cgroups of pods, in which the runtime puts their containers.
 #[async_trait]
 pub trait PodCgroups: Send + Sync + 'static {
+    /// Who hears what becomes of the cgroups that all pods share. Said once, before the first pod comes.
+    fn tell(&self, _events: Arc<dyn EventSink>) {}
     /// As the runtime is told; empty where pods have none.
     async fn parent(&self, pod: &api::Pod) -> Result<String, String>;
     async fn ensure(&self, pod: &api::Pod) -> Result<(), String>;

@@ -10,10 +10,13 @@
 //! containers are gone. What is there from an earlier life of the agent is taken as it is.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use crablet_model::cgroup::limits::{self, CgroupLimits, CgroupNow, PodCgroupRules, above_pods};
 use crablet_model::cgroup::{CgroupDriver, PodCgroups, class_of};
+use crablet_model::events::NodeEvent;
+use crablet_model::names::event_reason;
 use crablet_model::qos::QosClass;
 use crablet_model::resources::cpu_shares;
 use crablet_model::{PodRef, PodUid, api};
@@ -23,6 +26,8 @@ use crate::port::CgroupHost;
 use crate::settings::CgroupSettings;
 
 const CLASSES: [QosClass; 3] = [QosClass::BestEffort, QosClass::Burstable, QosClass::Guaranteed];
+/// How long a limit that the kernel refused waits for the next try.
+const ENFORCEMENT_PAUSE: Duration = Duration::from_secs(60);
 
 pub struct Cgroups {
     settings: CgroupSettings,
@@ -96,12 +101,32 @@ impl Cgroups {
         done.map_err(|error| format!("failed to {verb} top level {class} QOS cgroup : {error}"))
     }
 
-    /// Gives all pods together the node's allocatable amounts. May fail as long as pods use more memory than that: the
-    /// caller tries again and says so in an event, for which the error is the message.
-    pub async fn enforce_allocatable(&self) -> Result<(), String> {
-        if !self.settings.per_qos {
-            return Ok(());
+    /// Gives all pods together the node's allocatable amounts, and tells what came of each try. Fails as long as
+    /// pods use more memory than that. Returns when it is done, or when nobody has the cgroups any more.
+    pub async fn enforce(cgroups: Weak<Self>, tell: impl Fn(NodeEvent)) {
+        while let Some(alive) = cgroups.upgrade() {
+            if !alive.settings.per_qos {
+                return;
+            }
+            match alive.enforce_allocatable().await {
+                Ok(()) => {
+                    let message = "Updated Node Allocatable limit across pods";
+                    tell(NodeEvent::normal(event_reason::NODE_ALLOCATABLE_ENFORCED, message));
+                    return;
+                }
+                Err(error) => {
+                    warn!(error, "Failed to limit what all pods together may use, trying again in a minute");
+                    tell(NodeEvent::warning(event_reason::FAILED_NODE_ALLOCATABLE_ENFORCEMENT, error));
+                }
+            }
+            // Not held while it waits.
+            drop(alive);
+            tokio::time::sleep(ENFORCEMENT_PAUSE).await;
         }
+    }
+
+    /// One try. The error is the message of an event.
+    async fn enforce_allocatable(&self) -> Result<(), String> {
         let kubepods = self.names.kubepods();
         let updated = self.host.update(kubepods, &self.settings.kubepods_limits()).await;
         updated.map_err(|error| {

@@ -154,7 +154,7 @@ async fn certificate(
                 store,
                 node_name: settings.node_name.clone(),
                 api: api.clone(),
-                addresses: addresses(settings, agent.node_view.clone(), &mut agent.tasks),
+                addresses: addresses(agent.node_view.clone(), &mut agent.tasks),
                 dns_only: settings.feature_gates.enabled("AllowDNSOnlyNodeCSR"),
                 rng: fastrand::Rng::new(),
             }
@@ -176,23 +176,16 @@ async fn certificate(
     Ok(Serving::start(source, files, Arc::new(SystemClock), &mut agent.tasks).await?.certificate)
 }
 
-/// What the Node says of its addresses, in the form in which a certificate names them.
+/// What the Node says of its addresses: a certificate is asked for under all of them, and not before there is a
+/// Node.
 fn addresses(
-    settings: &Settings,
     mut view: watch::Receiver<Arc<super::NodeView>>,
     tasks: &mut JoinSet<()>,
 ) -> watch::Receiver<Vec<api::NodeAddress>> {
     let (sender, receiver) = watch::channel(Vec::new());
-    let host = settings.node_name.clone();
     tasks.spawn(async move {
         loop {
-            let ips = view.borrow_and_update().host_ips.clone();
-            let address =
-                |type_: &str, address: String| api::NodeAddress { type_: type_.to_owned(), address };
-            let mut addresses: Vec<_> = ips.iter().map(|ip| address("InternalIP", ip.to_string())).collect();
-            if !addresses.is_empty() {
-                addresses.push(address("Hostname", host.clone()));
-            }
+            let addresses = view.borrow_and_update().addresses.clone();
             sender.send_if_modified(|known| {
                 let is_new = *known != addresses;
                 *known = addresses;
@@ -204,4 +197,34 @@ fn addresses(
         }
     });
     receiver
+}
+
+#[cfg(test)]
+mod tests {
+    use crablet_node::NodeView;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_certificate_is_asked_for_under_every_name_of_the_node() {
+        let address = |type_: &str, address: &str| api::NodeAddress {
+            type_: type_.to_owned(),
+            address: address.to_owned(),
+        };
+        let named = vec![
+            address("InternalIP", "10.0.0.5"),
+            address("InternalDNS", "vm-1.c.proj.internal"),
+            address("Hostname", "vm-1.c.proj.internal"),
+        ];
+        // What the agent knows of itself is no Node.
+        let alone = NodeView { host_ips: vec![IpAddr::from([10, 0, 0, 5])], ..NodeView::default() };
+        let (node, view) = watch::channel(Arc::new(alone));
+        let mut tasks = JoinSet::new();
+        let mut told = addresses(view, &mut tasks);
+        tokio::task::yield_now().await;
+        assert!(told.borrow().is_empty());
+        node.send_replace(Arc::new(NodeView { addresses: named.clone(), ..NodeView::default() }));
+        told.changed().await.expect("somebody who tells");
+        assert_eq!(*told.borrow(), named);
+    }
 }

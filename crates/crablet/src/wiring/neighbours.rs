@@ -1,7 +1,7 @@
 //! Joins rooms that do not know each other: each declares what it needs, and here is who does it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use crablet_apiserver::events::Recorder;
@@ -10,11 +10,12 @@ use crablet_cri::ErrorKind;
 use crablet_cri::client::CriClient;
 use crablet_model::cgroup::limits::{CgroupLimits, CgroupNow};
 use crablet_model::events::{ClaimEvent, Event, NodeEvent};
+use crablet_model::names::event_reason;
 use crablet_model::quantity::Quantity;
 use crablet_model::{PodRef, PodUid, api};
 use crablet_node::NodeEvents;
 use crablet_planner::pod::config::{MountedVolume, SubPath};
-use crablet_pods::events::EventSink;
+use crablet_pods::events::{EventSink, LogEvents};
 use crablet_pods::ports::{PodCgroups, PodVolumes, Refusal};
 use crablet_resources::{CgroupSettings, Cgroups, LinuxCgroups, NodeLimits};
 use crablet_volumes::{VolumeEvents, Volumes};
@@ -24,6 +25,10 @@ use crate::machine::Machine;
 
 /// The reason of a pod whose volumes would be more than the node can have.
 const VOLUME_LIMIT: &str = "VolumeAttachmentLimitExceeded";
+/// Said of each node that still has cgroup v1.
+const CGROUP_V1: &str = "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. \
+    Please migrate to cgroup v2. More information at \
+    https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1";
 
 /// Pods' volumes, as the pods room wants them.
 pub struct TheVolumes(pub Arc<Volumes>);
@@ -57,12 +62,21 @@ impl PodVolumes for TheVolumes {
 pub struct RealCgroups {
     runtime: Arc<CriClient>,
     settings: CgroupSettings,
+    /// The machine has cgroup v1.
+    is_v1: bool,
+    events: OnceLock<Arc<dyn EventSink>>,
     cgroups: OnceCell<Arc<Cgroups>>,
 }
 
 impl RealCgroups {
     pub fn new(settings: &Settings, machine: &Machine, runtime: Arc<CriClient>) -> Self {
-        Self { runtime, settings: cgroup_settings(settings, machine), cgroups: OnceCell::new() }
+        Self {
+            runtime,
+            settings: cgroup_settings(settings, machine),
+            is_v1: !machine.cgroup_v2,
+            events: OnceLock::new(),
+            cgroups: OnceCell::new(),
+        }
     }
 
     async fn cgroups(&self) -> Result<&Arc<Cgroups>, String> {
@@ -81,12 +95,9 @@ impl RealCgroups {
         let driver = settings.driver;
         let cgroups = Cgroups::new(settings, Arc::new(LinuxCgroups::find()?));
         cgroups.start().await?;
-        if let Err(error) = cgroups.enforce_allocatable().await {
-            tracing::error!(
-                error,
-                "what all pods together may use cannot be limited; pods run without that limit"
-            );
-        }
+        let events = self.events.get().cloned().unwrap_or_else(|| Arc::new(LogEvents));
+        // Pods do not wait for it. Ends with the cgroups.
+        tokio::spawn(Cgroups::enforce(Arc::downgrade(&cgroups), move |event| events.emit_node(event)));
         tracing::info!(?driver, "Pods have cgroups of their own");
         Ok(cgroups)
     }
@@ -94,6 +105,14 @@ impl RealCgroups {
 
 #[async_trait]
 impl PodCgroups for RealCgroups {
+    fn tell(&self, events: Arc<dyn EventSink>) {
+        if self.is_v1 {
+            events.emit_node(NodeEvent::warning(event_reason::CGROUP_V1, CGROUP_V1));
+        }
+        // Said once; nobody says it again.
+        let _ = self.events.set(events);
+    }
+
     async fn parent(&self, pod: &api::Pod) -> Result<String, String> {
         if !self.settings.per_qos {
             return Ok(String::new());
@@ -204,5 +223,55 @@ impl VolumeEvents for Events {
 impl NodeEvents for Events {
     fn emit(&self, event: NodeEvent) {
         self.emit_node(event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use crablet_cri::client::Timeouts;
+    use crablet_model::cgroup::CgroupDriver;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Told(Mutex<Vec<NodeEvent>>);
+
+    impl EventSink for Told {
+        fn emit(&self, _: Event) {}
+
+        fn emit_node(&self, event: NodeEvent) {
+            self.0.lock().expect("a lock").push(event);
+        }
+    }
+
+    fn cgroups(is_v1: bool) -> RealCgroups {
+        let runtime = CriClient::new("unix:///no/such.sock", Timeouts::default(), None).expect("a client");
+        let settings = CgroupSettings {
+            per_qos: true,
+            root: "/".to_owned(),
+            driver: CgroupDriver::Cgroupfs,
+            pod_pids_limit: -1,
+            cpu_quota: true,
+            cpu_period: Duration::from_millis(100),
+            allocatable: None,
+            page_sizes: Vec::new(),
+        };
+        let (events, cgroups) = (OnceLock::new(), OnceCell::new());
+        RealCgroups { runtime: Arc::new(runtime), settings, is_v1, events, cgroups }
+    }
+
+    #[tokio::test]
+    async fn a_node_with_cgroup_v1_is_told_of() {
+        let (old, new) = (Arc::new(Told::default()), Arc::new(Told::default()));
+        cgroups(true).tell(old.clone());
+        cgroups(false).tell(new.clone());
+        let upstreams = "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future \
+            release. Please migrate to cgroup v2. More information at \
+            https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1";
+        assert_eq!(*old.0.lock().expect("a lock"), [NodeEvent::warning("CgroupV1", upstreams)]);
+        assert!(new.0.lock().expect("a lock").is_empty());
     }
 }

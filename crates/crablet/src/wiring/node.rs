@@ -10,11 +10,13 @@ use crablet_config::{KUBERNETES_VERSION, Settings};
 use crablet_cri::Runtime;
 use crablet_host::Clock;
 use crablet_model::api;
+use crablet_model::duration::Go;
 use crablet_model::quantity::Quantity;
 use crablet_model::runtime::ListedImage;
 use crablet_node::{CsiDrivers, NodeHost, NodePorts, NodeSettings, NodeView, RuntimeState};
 use crablet_planner::node::admission::AdmissionNode;
 use crablet_planner::node::admission::features::RESTART_ALL_CONTAINERS;
+use crablet_planner::node::conditions::RUNTIME_DOWN;
 use crablet_planner::pod::NodeFacts;
 use crablet_pods::cluster::Cluster;
 use crablet_pods::images::Images;
@@ -22,17 +24,23 @@ use crablet_pods::pleg::RuntimeHealth;
 use crablet_volumes::NodeStorage;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::main_port::WEBSOCKETS;
 use super::neighbours::Events;
 
-/// Between two looks at the images without a reason.
-const IMAGES_PACE: Duration = Duration::from_secs(300);
+/// As upstream: between two looks at the images without a reason.
+const IMAGES_PACE: Duration = Duration::from_secs(30);
+/// As upstream: between two looks through the records of pulls for images that are no more.
+const RECORDS_PACE: Duration = Duration::from_secs(300);
 /// Pulls come in bursts: one look for all of them.
 const AFTER_PULL: Duration = Duration::from_secs(2);
 /// As upstream: how long a runtime may be out of reach before the node says so.
 const RUNTIME_PATIENCE: Duration = Duration::from_secs(30);
+/// As upstream: how long it may fail to list its pods.
+const UNLISTED_PATIENCE: Duration = Duration::from_secs(180);
+/// When the runtime is told of pods' addresses again that it did not take.
+const CIDR_PACE: Duration = Duration::from_secs(10);
 const LIST_DEADLINE: Duration = Duration::from_secs(30);
 
 /// What the node needs of the rest, and the rest of it.
@@ -126,37 +134,54 @@ fn node_settings(settings: &Settings) -> NodeSettings {
 
 /// Tells the node how the runtime is. A runtime that is out of reach for a moment is none of the cluster's business.
 async fn follow_health(mut health: watch::Receiver<RuntimeHealth>, state: watch::Sender<RuntimeState>) {
+    let mut lost_since: Option<Instant> = None;
     loop {
         let now = health.borrow_and_update().clone();
-        let is_lost = now.lost.is_some();
-        if !is_lost {
-            state.send_replace(state_of(&now, None));
-        }
-        let changed = health.changed();
-        let next = match is_lost {
-            true => timeout(RUNTIME_PATIENCE, changed).await,
-            false => Ok(changed.await),
+        let at = Instant::now();
+        lost_since = now.lost.as_ref().map(|_| lost_since.unwrap_or(at));
+        // As upstream: one that was never reached is not down, it was not looked at yet.
+        let down_at = lost_since.filter(|_| now.status.is_some()).map(|since| since + RUNTIME_PATIENCE);
+        let stale_at = now.unlisted.then(|| now.listed.map_or(at, |listed| listed + UNLISTED_PATIENCE));
+        let is_over = |limit: Option<Instant>| limit.is_some_and(|limit| limit <= at);
+        let errors = [
+            is_over(down_at).then(|| RUNTIME_DOWN.to_owned()),
+            is_over(stale_at).then(|| unlisted(now.listed.map(|listed| at - listed))),
+        ];
+        let fresh = state_of(now, errors.into_iter().flatten());
+        state.send_if_modified(|known| {
+            let is_new = *known != fresh;
+            *known = fresh;
+            is_new
+        });
+        let changed = match [down_at, stale_at].into_iter().flatten().filter(|limit| *limit > at).min() {
+            Some(limit) => timeout_at(limit, health.changed()).await.unwrap_or(Ok(())),
+            None => health.changed().await,
         };
-        match next {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) => return std::future::pending().await,
-            Err(_) => {
-                state.send_replace(state_of(&now, Some("container runtime is down")));
-                if health.changed().await.is_err() {
-                    return std::future::pending().await;
-                }
-            }
+        if changed.is_err() {
+            return std::future::pending().await;
         }
     }
 }
 
-fn state_of(health: &RuntimeHealth, down: Option<&str>) -> RuntimeState {
-    let status = health.status.clone().unwrap_or_default();
+/// The time is that of the moment when it is said: a Node whose status changes all the time helps nobody.
+fn unlisted(since: Option<Duration>) -> String {
+    let why = match since {
+        Some(since) => {
+            format!("pleg was last seen active {} ago; threshold is {}", Go(since), Go(UNLISTED_PATIENCE))
+        }
+        None => "pleg has yet to be successful".to_owned(),
+    };
+    format!("PLEG is not healthy: {why}")
+}
+
+fn state_of(health: RuntimeHealth, errors: impl Iterator<Item = String>) -> RuntimeState {
+    let checked = health.status.is_some();
+    let status = health.status.unwrap_or_default();
     let problem = status.problem.map(|problem| format!("container runtime not ready: {problem}"));
     RuntimeState {
-        checked: health.status.is_some(),
-        version: Some(health.version.clone()).filter(|version| !version.is_empty()),
-        errors: down.map(str::to_owned).into_iter().chain(problem).collect(),
+        checked,
+        version: Some(health.version).filter(|version| !version.is_empty()),
+        errors: errors.chain(problem).collect(),
         network_error: status
             .network_problem
             .map(|problem| format!("container runtime network not ready: {problem}")),
@@ -174,11 +199,16 @@ async fn follow_images(
     images: watch::Sender<Arc<Vec<api::ContainerImage>>>,
 ) {
     let pulled = known.pulled();
+    let (mut is_due, mut tidied) = (true, Instant::now());
     loop {
         let asked_at = clock.now();
         match timeout(LIST_DEADLINE, runtime.list_images()).await {
             Ok(Ok(listed)) => {
-                known.forget_absent(&listed, asked_at).await;
+                // It reads every record: not each time.
+                if std::mem::take(&mut is_due) {
+                    known.forget_absent(&listed, asked_at).await;
+                    tidied = Instant::now();
+                }
                 let fresh = Arc::new(shown(listed));
                 images.send_if_modified(|known| {
                     let is_new = *known != fresh;
@@ -194,9 +224,11 @@ async fn follow_images(
             ),
         }
         // A pull notifies; otherwise it is time.
-        if timeout(IMAGES_PACE, pulled.notified()).await.is_ok() {
+        let is_pulled = timeout(IMAGES_PACE, pulled.notified()).await.is_ok();
+        if is_pulled {
             sleep(AFTER_PULL).await;
         }
+        is_due |= is_pulled || tidied.elapsed() >= RECORDS_PACE;
     }
 }
 
@@ -243,16 +275,35 @@ async fn follow_node(
         if let Some(cluster) = &cluster {
             cluster.mirrors.set_node(node.uid.clone().filter(|_| !node.deleting));
         }
-        if node.pod_cidrs != cidrs {
-            cidrs.clone_from(&node.pod_cidrs);
-            if let Err(error) = runtime.set_pod_cidr(&cidrs.join(",")).await {
-                tracing::warn!(%error, podCIDR = cidrs.join(","), "the runtime does not take the addresses of pods");
-            }
-        }
+        let took = take_cidrs(&*runtime, &node.pod_cidrs, &mut cidrs).await;
         // Last: who waits for the node finds all of the above done.
         told.known.send_if_modified(|known| !std::mem::replace(known, node.synced) && node.synced);
-        if view.changed().await.is_err() {
+        let changed = match took {
+            true => view.changed().await,
+            // Cancel-safe: a change that is not waited for to the end is seen by the next.
+            false => timeout(CIDR_PACE, view.changed()).await.unwrap_or(Ok(())),
+        };
+        if changed.is_err() {
             return std::future::pending().await;
+        }
+    }
+}
+
+/// Tells the runtime once which addresses pods get. As upstream: a Node that names none changes nothing. `false`
+/// where the runtime has to be told again.
+async fn take_cidrs(runtime: &dyn Runtime, wanted: &[String], taken: &mut Vec<String>) -> bool {
+    if wanted.is_empty() || wanted == taken.as_slice() {
+        return true;
+    }
+    let cidrs = wanted.join(",");
+    match runtime.set_pod_cidr(&cidrs).await {
+        Ok(()) => {
+            *taken = wanted.to_vec();
+            true
+        }
+        Err(error) => {
+            tracing::warn!(%error, podCIDR = cidrs, "the runtime does not take the addresses of pods yet");
+            false
         }
     }
 }
@@ -296,7 +347,114 @@ pub fn declared_features(settings: &Settings) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use crablet_cri::fake::{Call, CallFault, FakeRuntime, FaultKind, RuntimeSettings, What};
+    use crablet_model::runtime::RuntimeStatus;
+    use jiff::Timestamp;
+
     use super::*;
+
+    async fn seconds(seconds: u64) {
+        sleep(Duration::from_secs(seconds)).await;
+    }
+
+    /// Somebody who follows a runtime's health, and what the node hears of it.
+    fn followed(health: RuntimeHealth) -> (watch::Sender<RuntimeHealth>, watch::Receiver<RuntimeState>) {
+        let (health, told) = watch::channel(health);
+        let (state, heard) = watch::channel(RuntimeState::default());
+        tokio::spawn(follow_health(told, state));
+        (health, heard)
+    }
+
+    fn well() -> RuntimeHealth {
+        RuntimeHealth {
+            status: Some(RuntimeStatus::default()),
+            listed: Some(Instant::now()),
+            ..RuntimeHealth::default()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_runtime_that_does_not_list_its_pods_is_told_of_after_three_minutes() {
+        let (health, state) = followed(well());
+        let errors = || state.borrow().errors.join("; ");
+        health.send_modify(|health| health.unlisted = true);
+        seconds(179).await;
+        assert_eq!(errors(), "");
+        seconds(2).await;
+        let error = errors();
+        assert!(error.starts_with("PLEG is not healthy: pleg was last seen active 3m0"), "{error}");
+        assert!(error.ends_with("s ago; threshold is 3m0s"), "{error}");
+        seconds(600).await;
+        assert_eq!(errors(), error, "and the Node rests");
+        health.send_replace(well());
+        seconds(1).await;
+        assert_eq!(errors(), "");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_runtime_that_is_out_of_reach_is_told_of_after_half_a_minute() {
+        let (health, state) = followed(well());
+        let errors = || state.borrow().errors.join("; ");
+        let lost = RuntimeHealth { lost: Some("gone".to_owned()), unlisted: true, ..well() };
+        health.send_replace(lost);
+        seconds(20).await;
+        // Other news is no news of this.
+        health.send_modify(|health| health.version = "fake://2".to_owned());
+        seconds(9).await;
+        assert_eq!(errors(), "");
+        seconds(2).await;
+        assert_eq!(errors(), RUNTIME_DOWN);
+        seconds(180).await;
+        assert!(errors().starts_with("container runtime is down; PLEG is not healthy: "), "{}", errors());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_runtime_that_was_never_there_is_not_down() {
+        let lost = Some("no such socket".to_owned());
+        let (_health, state) = followed(RuntimeHealth { lost, unlisted: true, ..RuntimeHealth::default() });
+        seconds(60).await;
+        let state = state.borrow().clone();
+        assert_eq!(state.errors, ["PLEG is not healthy: pleg has yet to be successful"]);
+        assert!(!state.checked);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pods_addresses_are_told_until_the_runtime_takes_them() {
+        let random = fastrand::Rng::with_seed(7);
+        let runtime =
+            FakeRuntime::new(RuntimeSettings::default(), random, Arc::new(|| Timestamp::UNIX_EPOCH));
+        let refusal = FaultKind::ErrBefore("not now".to_owned());
+        runtime.add_fault(CallFault::on(Call::SetPodCidr, refusal).times(2));
+        let times = || {
+            let is_it = |what: &What| matches!(what, What::Called { call: Call::SetPodCidr, .. });
+            runtime.read_trace(|trace| trace.iter().filter(|entry| is_it(&entry.what)).count())
+        };
+        let given = NodeView { pod_cidrs: vec!["10.1.0.0/24".to_owned()], ..NodeView::default() };
+        let view = watch::Sender::new(Arc::new(given.clone()));
+        let told = ToldOfNode {
+            facts: watch::Sender::default(),
+            admission: watch::Sender::default(),
+            known: watch::Sender::default(),
+            storage: watch::Sender::default(),
+        };
+        tokio::spawn(follow_node(view.subscribe(), told, None, Arc::new(runtime.clone())));
+        seconds(9).await;
+        assert_eq!(times(), 1);
+        seconds(10).await;
+        assert_eq!(times(), 2);
+        seconds(600).await;
+        assert_eq!(times(), 3, "taken");
+        // A Node that has gone takes nothing from the pods that run.
+        view.send_replace(Arc::default());
+        seconds(60).await;
+        view.send_replace(Arc::new(given));
+        seconds(60).await;
+        assert_eq!(times(), 3);
+        let others = NodeView { pod_cidrs: vec!["10.2.0.0/24".to_owned()], ..NodeView::default() };
+        view.send_replace(Arc::new(others));
+        seconds(1).await;
+        assert_eq!(times(), 4);
+    }
 
     fn ips(texts: &[&str]) -> Vec<IpAddr> {
         texts.iter().map(|text| text.parse().expect("an address")).collect()

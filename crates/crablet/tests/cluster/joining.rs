@@ -64,6 +64,7 @@ fn a_full_node_comes_and_goes(room: &Room<'_>, node: &Joined) -> Result<()> {
         room.kubectl(&["get", "pods", "-o", restarts])? == "0".repeat(CROWD),
         "containers were restarted"
     );
+    room.event(&format!("node/{NODE}"), "NodeAllocatableEnforced")?;
     room.delete(&["deployment", "crowd", "--cascade=foreground"])?;
     let left = room.kubectl(&["get", "pods", "-o", "name"])?;
     ensure!(left.is_empty(), "pods are left: {left}");

@@ -27,6 +27,7 @@ async fn a_node_registers_and_is_ready_at_once() {
     let view = world.view();
     assert_eq!(view.uid.as_deref(), node["metadata"]["uid"].as_str());
     assert_eq!(view.host_ips, ["10.0.0.5".parse::<std::net::IpAddr>().unwrap()]);
+    assert_eq!(json!(view.addresses), node["status"]["addresses"]);
     assert_eq!(view.allocatable["pods"].value(), 110);
     assert!(view.synced);
 }
@@ -98,6 +99,7 @@ async fn registration_goes_on_until_the_api_server_is_there() {
     assert!((80..110).contains(&tries), "{tries} tries in ten minutes");
     assert!(!world.view().synced);
     assert_eq!(world.view().host_ips.len(), 1, "static pods need to know");
+    assert!(world.view().addresses.is_empty(), "there is no Node that says any");
     world.api.clear_faults();
     world.until("it is ready", |w| w.ready() == "True").await;
 }

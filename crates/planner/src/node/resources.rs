@@ -55,8 +55,12 @@ pub fn reservation(capacity: &Resources, settings: &NodeSettings) -> Resources {
     capacity.iter().map(|(name, amount)| (name.clone(), reserved_for(name, *amount))).collect()
 }
 
-/// `100Mi`, or `10%` of the capacity, with upstream's single-precision percent.
+/// `100Mi`, or `10%` of the capacity, with upstream's single-precision percent. As upstream, nothing and all are
+/// no thresholds.
 fn threshold(text: &str, capacity: Quantity) -> Option<Quantity> {
+    if matches!(text, "0%" | "100%") {
+        return None;
+    }
     let Some(percent) = text.strip_suffix('%') else { return Quantity::parse(text).ok() };
     let fraction = percent.parse::<f32>().ok()? / 100.0;
     Some(Quantity::from_value((capacity.value() as f64 * f64::from(fraction)) as i64, Format::Binary))

@@ -123,7 +123,8 @@ fn images(facts: &NodeFacts<'_>) -> Vec<api::ContainerImage> {
     // Stable: images of one size stay in the order in which they came.
     largest.sort_by_key(|image| std::cmp::Reverse(image.size_bytes));
     let shown = largest.into_iter().take(most).map(|image| api::ContainerImage {
-        names: image.names.as_ref().map(|names| names.iter().take(MAX_NAMES_PER_IMAGE).cloned().collect()),
+        // The API server knows no empty list: said with one, an image without a name would be news for ever.
+        names: filled(image.names.iter().flatten().take(MAX_NAMES_PER_IMAGE).cloned().collect()),
         size_bytes: image.size_bytes,
     });
     shown.collect()

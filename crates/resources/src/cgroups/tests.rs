@@ -2,6 +2,8 @@ use std::time::Duration;
 
 use crablet_model::cgroup::Cgroup;
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::*;
 use crate::fake::FakeCgroups;
@@ -128,10 +130,56 @@ async fn without_classes_nothing_is_made() {
     cgroups.start().await.expect("start");
     cgroups.ensure_pod(&web).await.expect("a pod");
     cgroups.remove_pod(&PodUid::new("u1")).await.expect("removal");
+    Cgroups::enforce(Arc::downgrade(&cgroups), |event| panic!("told of {event:?}")).await;
     assert_eq!(
         (cgroups.pod_parent(&web), cgroups.pods().await, host.calls()),
         (String::new(), Vec::new(), 0)
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_limit_of_all_pods_is_tried_each_minute_until_it_holds() {
+    let host = Arc::new(FakeCgroups::default());
+    Cgroups::new(settings(), host.clone()).start().await.expect("an earlier life");
+    let less = NodeLimits { memory: 1 << 20, milli_cpu: 1000, pids: None, cpus: None };
+    let cgroups = Cgroups::new(CgroupSettings { allocatable: Some(less), ..settings() }, host.clone());
+    cgroups.start().await.expect("start");
+    host.fail_with(Some("device or resource busy"));
+    let (tell, mut told) = mpsc::unbounded_channel();
+    tokio::spawn(Cgroups::enforce(Arc::downgrade(&cgroups), move |event| {
+        tell.send(event).expect("somebody listens");
+    }));
+    let busy = NodeEvent::warning(
+        "FailedNodeAllocatableEnforcement",
+        r#"Failed to update Node Allocatable Limits ["kubepods"]: device or resource busy"#,
+    );
+    assert_eq!(told.recv().await, Some(busy.clone()));
+    let first = Instant::now();
+    assert_eq!(told.recv().await, Some(busy));
+    assert_eq!(first.elapsed().as_secs(), 60);
+    assert_eq!(host.made()["/kubepods"].memory, Some(1 << 30));
+
+    host.fail_with(None);
+    let done = NodeEvent::normal("NodeAllocatableEnforced", "Updated Node Allocatable limit across pods");
+    assert_eq!(told.recv().await, Some(done));
+    assert_eq!(host.made()["/kubepods"].memory, Some(1 << 20));
+    assert_eq!(told.recv().await, None, "once is enough");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_limits_pods_whose_cgroups_are_let_go() {
+    let host = Arc::new(FakeCgroups::default());
+    let cgroups = Cgroups::new(settings(), host.clone());
+    cgroups.start().await.expect("start");
+    host.fail_with(Some("device or resource busy"));
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let enforced = tokio::spawn(Cgroups::enforce(Arc::downgrade(&cgroups), move |event| {
+        tell.send(event).expect("somebody listens");
+    }));
+    told.recv().await.expect("a refusal");
+    drop(cgroups);
+    enforced.await.expect("an end");
+    assert_eq!(told.recv().await, None);
 }
 
 #[tokio::test]
@@ -148,10 +196,6 @@ async fn refusals_are_upstreams() {
     assert_eq!(
         cgroups.ensure_pod(&burstable("u1", "1")).await.expect_err("a failure"),
         "failed to create container for [kubepods burstable podu1] : the disk is full"
-    );
-    assert_eq!(
-        cgroups.enforce_allocatable().await.expect_err("a failure"),
-        r#"Failed to update Node Allocatable Limits ["kubepods"]: the disk is full"#
     );
     assert_eq!(
         cgroups.remove_pod(&PodUid::new("u1")).await.expect_err("a failure"),

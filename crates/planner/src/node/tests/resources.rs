@@ -55,6 +55,14 @@ fn allocatable_is_capacity_without_what_is_kept_back() {
             "81106868Ki | 74748089426",
         ),
         (
+            "all of it is no threshold",
+            |w| {
+                w.settings.eviction_hard.insert("memory.available".to_owned(), "100%".to_owned());
+            },
+            "memory",
+            "8Gi | 8Gi",
+        ),
+        (
             "more than there is",
             |w| w.settings.kube_reserved = quantities(&[("memory", "9Gi")]),
             "memory",

@@ -206,6 +206,18 @@ fn the_largest_images_are_shown_with_a_few_names() {
 }
 
 #[test]
+fn an_image_without_a_name_is_news_once() {
+    let mut world = World::new();
+    world.images = vec![api::ContainerImage { names: Some(Vec::new()), size_bytes: Some(1) }];
+    let (said, outcome) = update_node(&settled(&World::new()), &world.facts());
+    assert!(outcome.changed);
+    let mut answer = shown(&said);
+    assert_eq!(answer["status"]["images"], json!([{"sizeBytes": 1}]));
+    answer["status"]["images"][0]["names"] = Value::Null;
+    assert!(!update_node(&node(answer), &world.facts()).1.changed);
+}
+
+#[test]
 fn volumes_in_use_are_said_once_they_are_known() {
     let mut world = World::new();
     let mut node = settled(&world);

@@ -76,6 +76,10 @@ fn bytes(count: u64) -> String {
 
 /// `10%` of a whole, or a quantity of its own. What cannot be read was refused with the settings.
 fn amount(threshold: &str, total: u64) -> Option<u64> {
+    // As upstream: nothing and all are no thresholds.
+    if matches!(threshold, "0%" | "100%") {
+        return None;
+    }
     match threshold.strip_suffix('%') {
         Some(percent) => {
             let percent: f64 = percent.trim().parse().ok()?;

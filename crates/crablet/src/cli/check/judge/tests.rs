@@ -374,4 +374,5 @@ fn amounts_and_lists_read_well() {
     assert_eq!(listed(&["a"]), "a");
     assert_eq!(listed(&["a", "b", "c"]), "a, b and c");
     assert_eq!(["10%", "1Ki", "", "x%"].map(|text| amount(text, 1000)), [Some(100), Some(1024), None, None]);
+    assert_eq!(["0%", "100%"].map(|text| amount(text, 1000)), [None, None]);
 }
