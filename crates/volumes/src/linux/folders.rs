@@ -37,14 +37,17 @@ pub fn names(folder: &Path) -> io::Result<Vec<String>> {
 }
 
 pub fn make_folder(path: &Path, mode: u32, parents: u32) -> io::Result<()> {
-    match fs::create_dir(path) {
+    let mut made = fs::create_dir(path);
+    if let Err(error) = &made
+        && error.kind() == ErrorKind::NotFound
+        && let Some(parent) = path.parent()
+    {
+        make_folder(parent, parents, parents)?;
+        made = fs::create_dir(path);
+    }
+    match made {
         Ok(()) => return fs::set_permissions(path, Permissions::from_mode(mode)),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            let parent = path.parent().ok_or(error)?;
-            make_folder(parent, parents, parents)?;
-            fs::create_dir(path)?;
-            return fs::set_permissions(path, Permissions::from_mode(mode));
-        }
+        // It was there, or somebody who makes one beside it was faster.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         Err(error) => return Err(error),
     }
@@ -108,4 +111,31 @@ pub fn write_file(path: &Path, content: &[u8]) -> io::Result<()> {
 
 pub fn absent(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn two_who_make_folders_beside_each_other_do_not_disturb_each_other() {
+        let root = tempfile::tempdir().unwrap();
+        for round in 0..100 {
+            let start = Barrier::new(2);
+            let make = |name: &str| {
+                start.wait();
+                make_folder(&root.path().join(format!("{round}/kept/by/{name}")), 0o700, 0o750)
+            };
+            let make = &make;
+            thread::scope(|scope| {
+                let both = ["one", "two"].map(|name| scope.spawn(move || make(name)));
+                for made in both {
+                    made.join().unwrap().unwrap();
+                }
+            });
+        }
+    }
 }
