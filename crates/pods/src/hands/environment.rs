@@ -33,10 +33,7 @@ impl Hands {
                     error, volume = wanted.volume, subPath = wanted.path, pod = id.object_ref(), podUID = %id.uid,
                     "cannot make a part of a volume ready"
                 );
-                let volume = &wanted.volume;
-                config_error(&format!(
-                    "failed to prepare subPath for volumeMount {volume:?} of container {container:?}"
-                ))
+                config_error(&error)
             })?;
             found.insert(wanted.index, path);
         }

@@ -21,7 +21,7 @@ const HANDLE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXE
 
 pub fn bind(root: &Path, sub_path: &Path, target: &Path) -> Result<(), SubPathError> {
     match fs::metadata(root.join(sub_path)) {
-        Err(error) if absent(&error) => {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
             fs::metadata(root).map_err(SubPathError::Root)?;
             make(root, sub_path).map_err(SubPathError::Create)?;
         }
