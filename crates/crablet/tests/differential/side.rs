@@ -11,7 +11,7 @@ use crablet_testbed::cluster::{Cluster, Kubelet, Node, NodeOptions};
 use crablet_testbed::wait::Deadline;
 use serde_json::{Value, json};
 
-use super::corpus::{self, Case};
+use super::corpus::{self, Case, Until};
 use super::watch::{Watch, feed};
 use crate::alike;
 
@@ -77,7 +77,10 @@ impl Seen {
         // Whether a container runs when the pod is deleted is chance where it keeps ending.
         let by_chance = |event: &Value| {
             let text = event["message"].as_str().unwrap_or_default();
-            case.until.passes() && event["reason"] == "Killing" && text.starts_with("Stopping container ")
+            let ends = event["reason"] == "Killing" && text.starts_with("Stopping container ");
+            // While others settle, what runs again may end again, and wait.
+            let waits = case.until == Until::Restarted && event["reason"] == "BackOff";
+            case.until.passes() && (ends || waits)
         };
         of.filter(|event| !by_chance(event))
             .map(|event| {
